@@ -1,0 +1,107 @@
+/** The TLOB attention block: fused QKV projection, attention along one axis, output projection; forward and backward. */
+#ifndef TLOB_BLOCK_H
+#define TLOB_BLOCK_H
+
+#include <tlob/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Along which axis tokens attend to each other: the two of TLOB's dual attention. */
+typedef enum tlob_axis {
+    TLOB_AXIS_FEATURE, /**< tokens: the d_out/head_dim groups of head_dim consecutive rows of one column */
+    TLOB_AXIS_TIME,    /**< tokens: the seq columns of one sample; heads: the d_out/head_dim groups of head_dim rows */
+} tlob_axis;
+
+#define TLOB_HEAD_DIM_MAX 64
+
+/**
+ * The sizes of a block. X is [d_in, N] and Y is [d_out, N], float32, column-major, packed; a column is one event,
+ * N = samples * seq, and the seq columns of one sample stand together.
+ */
+typedef struct tlob_block_shape {
+    int64_t d_in;     /**< rows of X, >= 1 */
+    int64_t d_out;    /**< rows of Y, >= 1 */
+    int64_t head_dim; /**< 1 to TLOB_HEAD_DIM_MAX, divides d_out */
+    int64_t seq;      /**< columns of one sample, >= 1 */
+    tlob_axis axis;
+} tlob_block_shape;
+
+/** d_in 32, d_out 16, head_dim 4, seq 1, FEATURE axis: four tokens of four. */
+TLOB_API tlob_block_shape tlob_block_shape_default(void);
+
+/** Whether the shape is valid. Errors: ARGUMENT names the field. Thread-safe. */
+TLOB_API tlob_status tlob_block_shape_check(const tlob_block_shape *shape);
+
+/**
+ * Floats in the flat weights [W_Q | W_K | W_V | W_O], and in their gradients: 3*d_out*d_in + d_out*d_out. W_Q, W_K, W_V
+ * are [d_out, d_in], W_O is [d_out, d_out], column-major. `shape` must be valid.
+ */
+TLOB_API int64_t tlob_block_weight_count(const tlob_block_shape *shape);
+
+/**
+ * Fills flat weights with Xavier uniform values, U(-b, b) with b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010),
+ * from Philox4x32-10 (Salmon et al. 2011) keyed by `seed`, one counter space for each matrix: the same bits on host and
+ * GPU. Asynchronous. `weights` is memory of the stream's context. Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA.
+ */
+TLOB_API tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_block_shape *shape, uint64_t seed,
+                                             float *weights);
+
+/** Scratch of a block: what forward leaves for backward. One block serves one stream at a time. */
+typedef struct tlob_block tlob_block;
+
+/**
+ * Allocates scratch for up to `max_samples` samples. Free with tlob_block_destroy.
+ * Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ */
+TLOB_API tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape *shape, int64_t max_samples,
+                                       tlob_block **block);
+
+/** Frees the scratch and sets `*block` to NULL; NULL is allowed. */
+TLOB_API void tlob_block_destroy(tlob_block **block);
+
+/**
+ * Y = W_O attend(W_Q X, W_K X, W_V X), with S = q k^T / sqrt(head_dim), P = softmax of each row of S, o = P v. The three
+ * projections are one strided-batched product. Keeps Q, K, V and O in the block for the backward pass.
+ *
+ * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, 0 <= samples <= max_samples.
+ * All in the memory of the stream's context. Asynchronous. Errors: as tlob_gemm_run, and ARGUMENT for another context's
+ * stream.
+ */
+TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                        int64_t samples, float *y);
+
+/**
+ * The gradients of a scalar loss, given dy = dLoss/dY [d_out, N], for the samples of the last forward with the same
+ * weights and x. dweights: flat as the weights, overwritten; dx: [d_in, N], overwritten, or NULL where not wanted.
+ * No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and device.
+ *
+ *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
+ *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim), dW_{Q,K,V} = d{Q,K,V} X^T (one strided-batched product),
+ *     dX = W_Q^T dQ + W_K^T dK + W_V^T dV
+ *
+ * Errors: as tlob_block_forward; ARGUMENT where `samples` is not that of the last forward.
+ */
+TLOB_API tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                         const float *dy, int64_t samples, float *dweights, float *dx);
+
+/**
+ * The focus of the attention in the last forward: the mean over all softmax rows of the row's largest P; 1/tokens is
+ * uniform, 1 is one-hot, NaN before the first forward. Blocking. Errors: ARGUMENT, CLOSED, CUDA.
+ */
+TLOB_API tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *value);
+
+/** What the last forward kept: pointers into the block, in the memory of its context, valid until it is destroyed. */
+typedef struct tlob_block_state {
+    const float *q, *k, *v; /**< [d_out, N] each */
+    const float *o;         /**< [d_out, N] */
+} tlob_block_state;
+
+/** Looks into a block, for tests and pictures. Errors: ARGUMENT, CLOSED. */
+TLOB_API tlob_status tlob_block_get_state(const tlob_block *block, tlob_block_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

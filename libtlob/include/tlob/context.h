@@ -1,0 +1,120 @@
+/** The context: one memory space, its backends, and the settings that every call in it obeys. */
+#ifndef TLOB_CONTEXT_H
+#define TLOB_CONTEXT_H
+
+#include <stddef.h>
+
+#include <tlob/dispatch.h>
+#include <tlob/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Where the data of a context lies. A host context has exactly `cpu_ref`; a CUDA context exactly the GPU backends. */
+typedef enum tlob_memory { TLOB_MEMORY_HOST = 1, TLOB_MEMORY_CUDA = 2 } tlob_memory;
+
+/** Levels of log lines, the most urgent first. */
+typedef enum tlob_log_level {
+    TLOB_LOG_DEFAULT, /**< as a setting: environment, else WARN */
+    TLOB_LOG_NONE,
+    TLOB_LOG_ERROR,
+    TLOB_LOG_WARN,
+    TLOB_LOG_INFO,
+    TLOB_LOG_DEBUG,
+} tlob_log_level;
+
+/** Receives one log line without a trailing newline. May be called from any thread that uses the context. */
+typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
+
+/** Where a setting's value came from, in order of precedence. */
+typedef enum tlob_origin { TLOB_ORIGIN_ARGUMENT, TLOB_ORIGIN_ENVIRONMENT, TLOB_ORIGIN_DEFAULT } tlob_origin;
+
+/** "argument", "environment" or "default". Static storage. */
+TLOB_API const char *tlob_origin_name(tlob_origin origin);
+
+/** "host" or "cuda". Static storage. */
+TLOB_API const char *tlob_memory_name(tlob_memory memory);
+
+/** "tf32" or "fp32" ("default" for TLOB_COMPUTE_DEFAULT). Static storage. */
+TLOB_API const char *tlob_compute_name(tlob_compute compute);
+
+#define TLOB_WORKSPACE_BYTES_DEFAULT ((size_t)32 << 20)
+
+/**
+ * How to make a context. Fields left at 0 are taken from the environment, then from the default:
+ *
+ * | field           | variable           | values                                        | default                    |
+ * |-----------------|--------------------|-----------------------------------------------|----------------------------|
+ * | compute         | TLOB_COMPUTE       | tf32, fp32                                    | tf32 (CUDA), fp32 (host)   |
+ * | policy          | TLOB_POLICY        | threshold, threshold:N, fixed:BACKEND         | threshold:64 (CUDA), fixed:cpu_ref (host) |
+ * | workspace_bytes | TLOB_WORKSPACE_MIB | 1 to 65536                                    | 32 MiB                     |
+ * | log_level       | TLOB_LOG           | none, error, warn, info, debug                | warn                       |
+ *
+ * Variables are read once, when a context is created or settings are resolved; an invalid value is TLOB_ERR_SETTING.
+ */
+typedef struct tlob_context_params {
+    tlob_memory memory;
+    int device;                /**< CUDA ordinal; must be 0 for a host context */
+    tlob_compute compute;
+    tlob_policy policy;
+    size_t workspace_bytes;    /**< per stream, shared by the backends of the context */
+    tlob_log_level log_level;
+    tlob_log_fn log;           /**< NULL: nothing is logged */
+    void *log_user;
+    bool trust_pointers;       /**< skip the check that operands lie in the context's memory space */
+} tlob_context_params;
+
+/** All zero but `memory` = CUDA. */
+TLOB_API tlob_context_params tlob_context_params_default(void);
+
+/** The settings in force, and where each came from. */
+typedef struct tlob_settings {
+    tlob_compute compute;
+    tlob_policy policy;
+    size_t workspace_bytes;
+    tlob_log_level log_level;
+    tlob_origin compute_origin, policy_origin, workspace_origin, log_level_origin;
+} tlob_settings;
+
+/**
+ * What a context made from `params` would be set to; needs no GPU.
+ *
+ * Errors: ARGUMENT, UNKNOWN_NAME, SETTING (names variable and value). A policy that can only choose backends that the
+ * memory space does not have, or that this build lacks, is ARGUMENT or NOT_BUILT here, not at the first call.
+ */
+TLOB_API tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settings *settings);
+
+/** A context. Thread-safe: may be shared by threads that use distinct streams. */
+typedef struct tlob_context tlob_context;
+
+/**
+ * Makes a context, its backends and its default stream. Blocking: on CUDA this starts the device's primary context,
+ * which takes on the order of a second the first time. The caller's current CUDA device is as it was on return.
+ *
+ * Ownership: free with tlob_context_destroy. Errors: ARGUMENT; SETTING; NOT_BUILT without CUDA; NO_DEVICE names the
+ * reason (no driver, driver older than the runtime, ordinal out of range); OUT_OF_MEMORY; BACKEND; CUDA. `*ctx` is NULL
+ * after a failure.
+ */
+TLOB_API tlob_status tlob_context_create(tlob_context **ctx, const tlob_context_params *params);
+
+/**
+ * Closes a context: waits for its streams, frees handles and workspaces, sets `*ctx` to NULL. NULL and a pointer to NULL
+ * are allowed. Streams, buffers, blocks and models made from it stay valid objects whose every call is TLOB_ERR_CLOSED;
+ * destroying them is still the caller's duty. No other thread may be inside a call that uses the context.
+ */
+TLOB_API void tlob_context_destroy(tlob_context **ctx);
+
+/** The settings of a context. Errors: ARGUMENT. */
+TLOB_API tlob_status tlob_context_settings(const tlob_context *ctx, tlob_settings *settings);
+
+/** The memory space of a context. `ctx` must not be NULL. */
+TLOB_API tlob_memory tlob_context_memory(const tlob_context *ctx);
+
+/** The CUDA ordinal of a context; -1 for a host context. `ctx` must not be NULL. */
+TLOB_API int tlob_context_device(const tlob_context *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,69 @@
+/** Dispatch: which backend runs a problem, and why. */
+#ifndef TLOB_DISPATCH_H
+#define TLOB_DISPATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <tlob/gemm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TLOB_THRESHOLD_DEFAULT 64
+
+/** How a policy decides. */
+typedef enum tlob_policy_kind {
+    TLOB_POLICY_DEFAULT,   /**< not chosen here: environment, else `threshold` (CUDA) or `fixed:cpu_ref` (host) */
+    TLOB_POLICY_THRESHOLD, /**< any of m, n, k below the threshold: cublas_classic; all at or above it: cublaslt */
+    TLOB_POLICY_FIXED,     /**< always the named backend */
+    TLOB_POLICY_CALLBACK,  /**< the embedder's own function */
+} tlob_policy_kind;
+
+/** A decision. */
+typedef struct tlob_choice {
+    char backend[24];  /**< name of the backend */
+    bool built;        /**< whether this build of libtlob contains it */
+    char reason[200];  /**< in words, with the numbers that decided */
+} tlob_choice;
+
+/**
+ * The embedder's policy: returns the name of the backend for `gemm`, and may set `*reason` (a string that outlives the
+ * call, such as a literal). It must be a pure function of `gemm` and `user`: no clock, no memory of earlier calls. NULL
+ * or an unknown name makes the product fail with TLOB_ERR_POLICY. Called on the thread of the product, on every call.
+ */
+typedef const char *(*tlob_policy_fn)(void *user, const tlob_gemm *gemm, const char **reason);
+
+/** A policy as a value. Zero-initialised it is TLOB_POLICY_DEFAULT. */
+typedef struct tlob_policy {
+    tlob_policy_kind kind;
+    int64_t threshold;      /**< THRESHOLD: >= 1; 0 means TLOB_THRESHOLD_DEFAULT */
+    char backend[24];       /**< FIXED: name of the backend */
+    tlob_policy_fn decide;  /**< CALLBACK */
+    void *user;             /**< CALLBACK: handed to `decide`; must outlive every context that uses the policy */
+} tlob_policy;
+
+/**
+ * Reads a policy as users write it: "threshold", "threshold:96", "fixed:cublaslt".
+ *
+ * Errors: UNKNOWN_NAME lists the valid policies or backends; ARGUMENT for a threshold that is no number >= 1. `*policy`
+ * is written only on success. Thread-safe.
+ */
+TLOB_API tlob_status tlob_policy_parse(const char *text, tlob_policy *policy);
+
+/** Writes `policy` as tlob_policy_parse reads it ("callback" for a callback) into `text`, at most `size` bytes. */
+TLOB_API void tlob_policy_print(const tlob_policy *policy, char *text, size_t size);
+
+/**
+ * What `policy` decides for `gemm`, with the reason in words, through the code that tlob_gemm_run uses. A pure function:
+ * needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as the default policy of `memory`'s kind of context.
+ *
+ * Errors: ARGUMENT for an invalid problem or policy; POLICY where a callback fails. Thread-safe if the callback is.
+ */
+TLOB_API tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *gemm, tlob_choice *choice);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+/** The linear classification head with softmax cross-entropy over three classes. */
+#ifndef TLOB_HEAD_H
+#define TLOB_HEAD_H
+
+#include <tlob/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TLOB_CLASSES 3 /**< 0 up, 1 stationary, 2 down */
+
+/** Floats in a head's flat parameters [W | b]: W is [3, features] column-major, b has 3. */
+TLOB_API int64_t tlob_head_weight_count(int64_t features);
+
+/** Xavier uniform W from `seed` (a counter space of its own), b = 0; otherwise as tlob_block_init_weights. */
+TLOB_API tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t features, uint64_t seed, float *weights);
+
+/** Scratch of a head. One head serves one stream at a time. */
+typedef struct tlob_head tlob_head;
+
+/** Scratch for up to `max_samples` samples of `features` inputs. Free with tlob_head_destroy. */
+TLOB_API tlob_status tlob_head_create(tlob_context *ctx, int64_t features, int64_t max_samples, tlob_head **head);
+
+/** Frees and sets `*head` to NULL; NULL is allowed. */
+TLOB_API void tlob_head_destroy(tlob_head **head);
+
+/**
+ * logits = W y + b: y is [features, samples], logits [3, samples]; one product with the BIAS epilogue. Asynchronous.
+ * Errors: as tlob_gemm_run.
+ */
+TLOB_API tlob_status tlob_head_forward(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                                       int64_t samples, float *logits);
+
+/** What tlob_head_loss reports. */
+typedef struct tlob_loss {
+    float loss;      /**< mean cross-entropy over the samples, in nats */
+    int64_t correct; /**< samples whose largest logit is at the label; the lowest class wins a tie */
+} tlob_loss;
+
+/**
+ * Cross-entropy of logits against `labels` (`samples` bytes, 0 to 2, in the memory of the context) and its gradients,
+ * the mean over samples: dlogits = (softmax - onehot) / samples, dW = dlogits y^T, db = rowsum(dlogits),
+ * dy = W^T dlogits. dweights: flat as the weights, overwritten; dy: [features, samples], overwritten; both NULL: loss
+ * alone. Asynchronous; no atomics, fixed order of summation. A label above 2 gives a NaN loss and never a wild read: check
+ * labels on the host with tlob_labels_check before they are uploaded. Errors: as tlob_gemm_run.
+ */
+TLOB_API tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                                    const float *logits, const uint8_t *labels, int64_t samples, float *dweights,
+                                    float *dy);
+
+/** The result of the last tlob_head_loss. Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
+TLOB_API tlob_status tlob_head_result(tlob_head *head, tlob_stream *stream, tlob_loss *loss);
+
+/** Whether `count` labels in host memory are all 0, 1 or 2. Errors: TLOB_ERR_LABEL names index and value. */
+TLOB_API tlob_status tlob_labels_check(const uint8_t *labels, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

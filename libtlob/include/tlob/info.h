@@ -1,0 +1,53 @@
+/** What this build and this machine have: backends, devices, versions. Nothing here creates a CUDA context. */
+#ifndef TLOB_INFO_H
+#define TLOB_INFO_H
+
+#include <tlob/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The version of the library at run time, such as "0.1.0". Static storage. */
+TLOB_API const char *tlob_version(void);
+
+/** A backend, built in or not. */
+typedef struct tlob_backend_info {
+    const char *name;       /**< as users type it; static storage */
+    bool built;             /**< whether this build contains it */
+    const char *missing;    /**< why not, or NULL; static storage */
+    tlob_memory memory;     /**< the one memory space it works in */
+    int64_t max_batch;      /**< 0: no strided batch */
+    char version[64];       /**< of the vendor library at run time, such as "cuBLAS 13.1.0"; empty without one */
+} tlob_backend_info;
+
+/** How many backends exist, built in or not. */
+TLOB_API int tlob_backend_count(void);
+
+/** Describes backend `index`. Errors: ARGUMENT. */
+TLOB_API tlob_status tlob_backend_get_info(int index, tlob_backend_info *info);
+
+/** A CUDA device. */
+typedef struct tlob_device_info {
+    char name[128];
+    int sm;                 /**< compute capability, major * 10 + minor */
+    int multiprocessors;
+    size_t memory_bytes;
+} tlob_device_info;
+
+/**
+ * How many CUDA devices there are; 0 with TLOB_OK is a working driver without a device.
+ * Errors: NOT_BUILT without CUDA; NO_DEVICE with the driver's own words.
+ */
+TLOB_API tlob_status tlob_device_count(int *count);
+
+/** Describes CUDA device `device`. Errors: ARGUMENT, NOT_BUILT, NO_DEVICE. */
+TLOB_API tlob_status tlob_device_get_info(int device, tlob_device_info *info);
+
+/** The CUDA driver's and runtime's versions, such as 13000; 0 where there is none. */
+TLOB_API void tlob_cuda_versions(int *driver, int *runtime);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

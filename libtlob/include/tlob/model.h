@@ -1,0 +1,70 @@
+/** A trainable classifier: TLOB block, linear head, cross-entropy, Adam. */
+#ifndef TLOB_MODEL_H
+#define TLOB_MODEL_H
+
+#include <tlob/adam.h>
+#include <tlob/block.h>
+#include <tlob/head.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How to make a model. */
+typedef struct tlob_model_params {
+    tlob_block_shape shape;
+    tlob_adam_params adam;
+    int64_t max_samples; /**< largest batch of a step or an evaluation; 256 */
+    uint64_t seed;       /**< of the initial weights; 1 */
+} tlob_model_params;
+
+TLOB_API tlob_model_params tlob_model_params_default(void);
+
+/** Parameters, gradients, optimizer state and scratch of one model. One model serves one stream at a time. */
+typedef struct tlob_model tlob_model;
+
+/**
+ * Makes a model and enqueues its initialisation on `stream`. Free with tlob_model_destroy.
+ * Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ */
+TLOB_API tlob_status tlob_model_create(tlob_stream *stream, const tlob_model_params *params, tlob_model **model);
+
+/** Frees and sets `*model` to NULL; NULL is allowed. */
+TLOB_API void tlob_model_destroy(tlob_model **model);
+
+/** Floats in the flat parameters [W_Q | W_K | W_V | W_O | W_head | b_head]; the head sees d_out * seq inputs. */
+TLOB_API int64_t tlob_model_weight_count(const tlob_block_shape *shape);
+
+/**
+ * One training step: forward, loss, backward, Adam. x: [d_in, samples*seq]; labels: `samples` bytes; both in the memory
+ * of the context. 1 <= samples <= max_samples. Asynchronous: read the figures with tlob_model_result.
+ * Errors: as tlob_gemm_run.
+ */
+TLOB_API tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
+                                     int64_t samples);
+
+/** Forward and loss alone, without gradients; logits: [3, samples] in the memory of the context. Otherwise as above. */
+TLOB_API tlob_status tlob_model_evaluate(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
+                                         int64_t samples, float *logits);
+
+/** Figures of the last step or evaluation. */
+typedef struct tlob_model_figures {
+    float loss;      /**< mean cross-entropy, nats */
+    float mean_max;  /**< focus of the attention; see tlob_block_mean_max */
+    int64_t correct; /**< samples classified right */
+} tlob_model_figures;
+
+/** Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
+TLOB_API tlob_status tlob_model_result(tlob_model *model, tlob_stream *stream, tlob_model_figures *figures);
+
+/** Copies the flat parameters to host memory, `count` floats = tlob_model_weight_count. Blocking. */
+TLOB_API tlob_status tlob_model_get_weights(tlob_model *model, tlob_stream *stream, float *weights, int64_t count);
+
+/** Replaces the flat parameters from host memory; optimizer state is left as it is. Blocking. */
+TLOB_API tlob_status tlob_model_set_weights(tlob_model *model, tlob_stream *stream, const float *weights,
+                                            int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/** All of libtlob's public interface. */
+#ifndef TLOB_TLOB_H
+#define TLOB_TLOB_H
+
+#include <tlob/adam.h>
+#include <tlob/block.h>
+#include <tlob/context.h>
+#include <tlob/dispatch.h>
+#include <tlob/error.h>
+#include <tlob/gemm.h>
+#include <tlob/head.h>
+#include <tlob/info.h>
+#include <tlob/memory.h>
+#include <tlob/model.h>
+#include <tlob/status.h>
+#include <tlob/stream.h>
+
+#endif

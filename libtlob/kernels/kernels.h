@@ -1,0 +1,94 @@
+/**
+ * What no vendor library has, once per memory space: CUDA kernels (*.cu) and their plain C twins (*_host.c), which
+ * accumulate in double. Launchers only enqueue on `stream` and return a cudaError_t as a number, 0 for success; the twins
+ * ignore `stream`. Arguments have been validated. No atomics; every sum has a fixed order.
+ */
+#ifndef TLOB_KERNELS_H
+#define TLOB_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+
+/** D_b = beta * C_b + bias, m x n each; beta 0: C is not read; bias: m floats or NULL; D may be C. */
+typedef struct tlob_affine_args {
+    int64_t m, n, ld, batch, stride;
+    float beta;
+    const float *c, *bias;
+    float *d;
+} tlob_affine_args;
+
+/**
+ * Attention in groups of tokens. Element e of token t of group g lies at base(g) + t*token_stride + e in Q, K, V, O and
+ * their gradients, with base(g) = (g / inner)*outer_stride + (g % inner)*inner_stride:
+ *
+ *     FEATURE: a group is a column:          inner 1,              outer_stride d_out,     token_stride head_dim
+ *     TIME:    a group is a head of a sample: inner d_out/head_dim, inner_stride head_dim, outer_stride seq*d_out,
+ *                                            token_stride d_out
+ *
+ * Row r = g*tokens + t of the statistics belongs to token t of group g.
+ */
+typedef struct tlob_attend_args {
+    int64_t groups, tokens, head_dim;
+    int64_t inner, inner_stride, outer_stride, token_stride;
+    const float *q, *k, *v;
+    float *o;               /**< forward: written */
+    float *row_max;         /**< [groups*tokens] largest scaled score of the row: forward writes, backward reads */
+    float *row_inv_sum;     /**< [groups*tokens] 1 / sum exp(s - max), which is also the row's largest P; likewise */
+    const float *d_o;       /**< backward: dLoss/dO */
+    float *row_dot;         /**< [groups*tokens] backward scratch: rowsum(dP * P) */
+    float *dq, *dk, *dv;    /**< backward: written */
+} tlob_attend_args;
+
+/** Softmax cross-entropy over 3 classes. */
+typedef struct tlob_xent_args {
+    int64_t samples;
+    const float *logits;    /**< [3, samples] */
+    const uint8_t *labels;  /**< [samples] */
+    float *dlogits;         /**< [3, samples]: (softmax - onehot) / samples, or NULL */
+    float *figures;         /**< [2, samples]: loss and 1 or 0 for right or wrong; a label above 2 gives NaN and 0 */
+} tlob_xent_args;
+
+/** Optimizer scalars, in memory that the device sees. */
+typedef struct tlob_adam_state {
+    int64_t t;
+    float lr, beta1, beta2, eps;
+    float correction1, correction2; /**< 1 - beta^t of the current step */
+} tlob_adam_state;
+
+typedef struct tlob_adam_args {
+    int64_t count;
+    tlob_adam_state *state; /**< t is advanced by one, then used */
+    const float *g;
+    float *w, *m, *v;
+} tlob_adam_args;
+
+typedef struct tlob_kernels {
+    int (*affine)(struct CUstream_st *stream, const tlob_affine_args *args);
+    int (*attend_forward)(struct CUstream_st *stream, const tlob_attend_args *args);
+    int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
+    int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);
+    /** out[i] = scale * sum over j of x[i + j*m], i < m, j < n; partial: scratch of tlob_row_sum_scratch(m, n) floats. */
+    int (*row_sum)(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale, float *partial,
+                   float *out);
+    int (*adam)(struct CUstream_st *stream, const tlob_adam_args *args);
+    /** w[i] = bound * u_i with u_i in [-1, 1), from block i/4, word i%4 of Philox4x32-10, key `seed`, counter
+     *  (i/4, `space`): bit-equal in both memory spaces. */
+    int (*uniform)(struct CUstream_st *stream, int64_t count, float bound, uint64_t seed, uint32_t space, float *w);
+} tlob_kernels;
+
+/** Floats of scratch that row_sum needs; never negative. */
+int64_t tlob_row_sum_scratch(int64_t m, int64_t n);
+
+extern const tlob_kernels tlob_kernels_host;
+extern const tlob_kernels tlob_kernels_cuda; /* CUDA builds only */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
