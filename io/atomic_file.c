@@ -27,21 +27,21 @@ static void io_atomic_free(io_atomic **file) {
 static char *resolve_target(const char *path, struct stat *info, int *exists, io_error *err) {
     *exists = stat(path, info) == 0;
     if (!*exists && errno != ENOENT) {
-        io_error_set(err, "%s: cannot write: %s", path, strerror(errno));
+        io_error_set(err, "%s: cannot write: %s", io_error_path(path), strerror(errno));
         return NULL;
     }
     if (*exists && !S_ISREG(info->st_mode)) {
-        io_error_set(err, "%s: cannot write: %s", path,
+        io_error_set(err, "%s: cannot write: %s", io_error_path(path),
                      S_ISDIR(info->st_mode) ? "it is a directory" : "it is not a regular file");
         return NULL;
     }
     if (!*path || path[strlen(path) - 1] == '/') {
-        io_error_set(err, "%s: cannot write: no file name", path);
+        io_error_set(err, "%s: cannot write: no file name", io_error_path(path));
         return NULL;
     }
     char *target = *exists ? realpath(path, NULL) : strdup(path);
     if (!target)
-        io_error_set(err, "%s: cannot write: %s", path, strerror(errno));
+        io_error_set(err, "%s: cannot write: %s", io_error_path(path), strerror(errno));
     return target;
 }
 
@@ -75,7 +75,7 @@ int io_atomic_open(const char *path, io_atomic **file, io_error *err) {
     *file = NULL;
     io_atomic *new = calloc(1, sizeof *new);
     if (!new)
-        return io_error_set(err, "%s: cannot write: out of memory", path);
+        return io_error_set(err, "%s: cannot write: out of memory", io_error_path(path));
     struct stat info;
     int exists;
     new->target = resolve_target(path, &info, &exists, err);
@@ -85,12 +85,12 @@ int io_atomic_open(const char *path, io_atomic **file, io_error *err) {
     }
     int fd = create_aside(new->target, &new->aside);
     if (fd < 0) {
-        io_error_set(err, "%s: cannot create a file beside it: %s", path, strerror(errno));
+        io_error_set(err, "%s: cannot create a file beside it: %s", io_error_path(path), strerror(errno));
         io_atomic_free(&new);
         return -1;
     }
     if ((exists && fchmod(fd, info.st_mode & 07777)) || !(new->stream = fdopen(fd, "w"))) {
-        io_error_set(err, "%s: cannot write: %s", path, strerror(errno));
+        io_error_set(err, "%s: cannot write: %s", io_error_path(path), strerror(errno));
         close(fd);
         unlink(new->aside);
         io_atomic_free(&new);
@@ -135,16 +135,16 @@ static int finish_stream(io_atomic *file) {
 }
 
 int io_atomic_commit(io_atomic **file, io_error *err) {
-    const char *target = (*file)->target;
+    const char *target = (*file)->target, *name = io_error_path(target);
     int result = 0;
     if (finish_stream(*file))
-        result = io_error_set(err, "%s: write failed: %s", target, strerror(errno));
+        result = io_error_set(err, "%s: write failed: %s", name, strerror(errno));
     else if (rename((*file)->aside, target))
-        result = io_error_set(err, "%s: cannot put the new file in place: %s", target, strerror(errno));
+        result = io_error_set(err, "%s: cannot put the new file in place: %s", name, strerror(errno));
     if (result)
         unlink((*file)->aside);
     else if (sync_directory(target))
-        result = io_error_set(err, "%s: written, but its directory cannot be synced: %s", target, strerror(errno));
+        result = io_error_set(err, "%s: written, but its directory cannot be synced: %s", name, strerror(errno));
     io_atomic_free(file);
     return result;
 }

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 int io_error_set(io_error *err, const char *format, ...) {
     if (err) {
@@ -11,4 +12,9 @@ int io_error_set(io_error *err, const char *format, ...) {
         va_end(args);
     }
     return -1;
+}
+
+const char *io_error_path(const char *path) {
+    size_t length = strlen(path);
+    return length > 160 ? path + length - 160 : path;
 }
