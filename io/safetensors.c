@@ -515,7 +515,8 @@ static bool write_file(const char *path, const char *json, const io_tensor **ord
     fwrite(&padded, sizeof padded, 1, stream);
     fprintf(stream, "%s%*s", json, (int)(padded - length), "");
     for (int i = 0; i < count; i++)
-        fwrite(order[i]->data, 1, order[i]->bytes, stream);
+        if (order[i]->bytes)
+            fwrite(order[i]->data, 1, order[i]->bytes, stream);
     return !io_atomic_commit(&file, err); // finds what the writes above met
 }
 
