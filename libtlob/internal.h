@@ -18,9 +18,6 @@
 tlob_status tlob_fail(tlob_status status, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** Records a CUDA runtime failure of `call` (0 is TLOB_OK and records nothing). Out of memory becomes OUT_OF_MEMORY. */
-tlob_status tlob_fail_cuda(int code, const char *call);
-
 /** Adds the problem at hand to the error just recorded. */
 void tlob_fail_gemm(const tlob_gemm *gemm);
 
@@ -28,13 +25,16 @@ void tlob_fail_gemm(const tlob_gemm *gemm);
 
 /**
  * What differs between host and CUDA below the level of backends. Slots return a cudaError_t as a number (0: success)
- * unless they say otherwise. All but `probe` run between enter and leave.
+ * unless they say otherwise. All but the first four run between enter and leave.
  */
 typedef struct tlob_space {
     tlob_memory memory;
     const tlob_kernels *kernels;
 
     tlob_status (*probe)(int device);               /**< whether the device can be used; records the error */
+    tlob_status (*count)(int *count);               /**< devices of this kind; records the error */
+    int (*describe)(int device, tlob_device_info *info);
+    void (*versions)(int *driver, int *runtime);
     int (*enter)(int device, int *previous);        /**< makes `device` current */
     void (*leave)(int device, int previous);        /**< restores the caller's */
     int (*alloc)(void **ptr, size_t bytes);
@@ -54,6 +54,11 @@ typedef struct tlob_space {
     const char *(*misplaced)(const void *ptr, int device); /**< NULL, or what is wrong with the pointer's place */
     const char *(*error_name)(int code);
 } tlob_space;
+
+#define TLOB_CUDA_OUT_OF_MEMORY 2 /* cudaErrorMemoryAllocation, which the host space uses too */
+
+/** Records a CUDA runtime failure of `call` (0 is TLOB_OK and records nothing). Out of memory becomes OUT_OF_MEMORY. */
+tlob_status tlob_fail_cuda(const tlob_space *space, int code, const char *call);
 
 extern const tlob_space tlob_space_host;
 extern const tlob_space tlob_space_cuda; /* CUDA builds only */
@@ -89,6 +94,9 @@ void tlob_log(const tlob_context *ctx, tlob_log_level level, const char *format,
 /** The backend of this context with this name, or NULL. `*index` may be NULL. */
 const tlob_backend_ops *tlob_context_backend(const tlob_context *ctx, const char *name, int *index);
 
+/** The names of the context's backends, separated by ", ": for messages. */
+void tlob_context_backend_names(const tlob_context *ctx, char *text, size_t size);
+
 /** ARGUMENT for a NULL context, CLOSED for a destroyed one, else OK. */
 tlob_status tlob_context_check(const tlob_context *ctx, const char *operation);
 
@@ -105,6 +113,9 @@ struct tlob_stream {
     tlob_stream_stats stats;
     tlob_staging *staging;           /**< for tlob_upload and tlob_download; made on first use */
 };
+
+/** Waits for the stream and frees what it holds in the memory space; the entry itself stays. */
+void tlob_stream_release(tlob_stream *stream);
 
 /** ARGUMENT for NULL, CLOSED for a stream of a destroyed context, else OK. */
 tlob_status tlob_stream_check(const tlob_stream *stream, const char *operation);

@@ -57,7 +57,7 @@ TLOB_API void tlob_policy_print(const tlob_policy *policy, char *text, size_t si
 
 /**
  * What `policy` decides for `gemm`, with the reason in words, through the code that tlob_gemm_run uses. A pure function:
- * needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as the default policy of `memory`'s kind of context.
+ * needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as `threshold`.
  *
  * Errors: ARGUMENT for an invalid problem or policy; POLICY where a callback fails. Thread-safe if the callback is.
  */

@@ -55,8 +55,8 @@ TLOB_API tlob_status tlob_staging_upload(tlob_staging *staging, tlob_stream *str
 TLOB_API tlob_status tlob_staging_download(tlob_staging *staging, tlob_stream *stream, const void *src, size_t bytes);
 
 /**
- * Copies from any host memory to memory of the stream's context, in order with the stream's other work. Blocking: goes
- * through a staging buffer of the stream's own, made on first use. Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA.
+ * Copies from any host memory to memory of the stream's context, in order with the stream's other work, through a staging
+ * buffer of the stream's own that is made on first use. Returns when `src` may be changed or freed. Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA.
  */
 TLOB_API tlob_status tlob_upload(tlob_stream *stream, void *dst, const void *src, size_t bytes);
 

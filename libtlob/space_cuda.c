@@ -1,0 +1,203 @@
+/* The memory of one CUDA device. Also the services that GPU backends get from the core. */
+#include <stdio.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "libtlob/internal.h"
+
+static void cuda_versions(int *driver, int *runtime) {
+    if (cudaDriverGetVersion(driver) != cudaSuccess)
+        *driver = 0;
+    if (cudaRuntimeGetVersion(runtime) != cudaSuccess)
+        *runtime = 0;
+}
+
+/* What to do about the failures that users meet first. */
+static const char *advice(cudaError_t code) {
+    switch (code) {
+    case cudaErrorNoDevice:
+        return "this machine has no CUDA device, or CUDA_VISIBLE_DEVICES hides it";
+    case cudaErrorInsufficientDriver:
+        return "there is no NVIDIA driver, or it is older than the CUDA runtime";
+    case cudaErrorInitializationError:
+        return "CUDA was in use before this process was forked; create contexts after the fork";
+    default:
+        return "the driver does not work";
+    }
+}
+
+static tlob_status cuda_count(int *count) {
+    *count = 0;
+    cudaError_t code = cudaGetDeviceCount(count);
+    if (code == cudaSuccess)
+        return TLOB_OK;
+    int driver, runtime;
+    cuda_versions(&driver, &runtime);
+    cudaGetLastError(); /* a machine without a device is no reason to fail the next runtime call */
+    return tlob_fail(TLOB_ERR_NO_DEVICE, "cudaGetDeviceCount", "%s (%d): %s (driver supports CUDA %d.%d, runtime is %d.%d)",
+                     cudaGetErrorName(code), (int)code, advice(code), driver / 1000, driver % 1000 / 10, runtime / 1000,
+                     runtime % 1000 / 10);
+}
+
+static tlob_status cuda_probe(int device) {
+    int count;
+    tlob_status status = cuda_count(&count);
+    if (status != TLOB_OK)
+        return status;
+    if (device >= 0 && device < count)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_NO_DEVICE, "device", "there is no CUDA device %d; this machine has %d, numbered from 0",
+                     device, count);
+}
+
+static int cuda_describe(int device, tlob_device_info *info) {
+    struct cudaDeviceProp prop;
+    cudaError_t code = cudaGetDeviceProperties(&prop, device);
+    if (code != cudaSuccess)
+        return code;
+    snprintf(info->name, sizeof(info->name), "%.127s", prop.name);
+    info->sm = prop.major * 10 + prop.minor;
+    info->multiprocessors = prop.multiProcessorCount;
+    info->memory_bytes = prop.totalGlobalMem;
+    return cudaSuccess;
+}
+
+static int cuda_enter(int device, int *previous) {
+    cudaError_t code = cudaGetDevice(previous);
+    if (code == cudaSuccess && *previous != device)
+        code = cudaSetDevice(device);
+    return code;
+}
+
+static void cuda_leave(int device, int previous) {
+    if (previous != device)
+        cudaSetDevice(previous);
+}
+
+static int cuda_alloc(void **ptr, size_t bytes) {
+    cudaError_t code = cudaMalloc(ptr, bytes);
+    if (code == cudaErrorMemoryAllocation)
+        cudaGetLastError(); /* reported here; not sticky, and must not fail the caller's next check */
+    return code;
+}
+
+static void cuda_free(void *ptr) {
+    cudaFree(ptr);
+}
+
+static int cuda_alloc_mapped(void **host, void **device, size_t bytes) {
+    cudaError_t code = cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (code == cudaErrorMemoryAllocation)
+        cudaGetLastError();
+    return code == cudaSuccess ? cudaHostGetDevicePointer(device, *host, 0) : code;
+}
+
+static void cuda_free_mapped(void *host) {
+    if (host)
+        cudaFreeHost(host);
+}
+
+static int cuda_stream_create(struct CUstream_st **stream) {
+    return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+}
+
+static void cuda_stream_destroy(struct CUstream_st *stream) {
+    cudaStreamDestroy(stream);
+}
+
+static int cuda_stream_sync(struct CUstream_st *stream) {
+    return cudaStreamSynchronize(stream);
+}
+
+/* Anything but a clear "no" counts as a capture: a query that fails means that one is under way elsewhere. */
+static bool cuda_capturing(struct CUstream_st *stream) {
+    enum cudaStreamCaptureStatus status;
+    return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
+static int cuda_event_create(void **event) {
+    return cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming);
+}
+
+static void cuda_event_destroy(void *event) {
+    cudaEventDestroy(event);
+}
+
+static int cuda_event_record(void *event, struct CUstream_st *stream) {
+    return cudaEventRecord(event, stream);
+}
+
+static int cuda_event_wait(void *event) {
+    return cudaEventSynchronize(event);
+}
+
+static int cuda_copy(void *dst, const void *src, size_t bytes, struct CUstream_st *stream) {
+    return cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
+}
+
+static int cuda_fill(void *dst, int value, size_t bytes, struct CUstream_st *stream) {
+    return cudaMemsetAsync(dst, value, bytes, stream);
+}
+
+static const char *cuda_misplaced(const void *ptr, int device) {
+    struct cudaPointerAttributes at;
+    cudaError_t code = cudaPointerGetAttributes(&at, ptr);
+    if (code == cudaErrorInvalidValue)
+        cudaGetLastError();
+    if (code != cudaSuccess || at.type == cudaMemoryTypeUnregistered)
+        return "is ordinary host memory";
+    if (at.type == cudaMemoryTypeHost)
+        return at.devicePointer ? NULL : "is pinned host memory that is not mapped into the device";
+    if (at.type == cudaMemoryTypeDevice && at.device != device)
+        return "is memory of another CUDA device";
+    return NULL;
+}
+
+static const char *cuda_error_name(int code) {
+    return cudaGetErrorName((cudaError_t)code);
+}
+
+bool tlob_backend_capturing(struct CUstream_st *cuda_stream) {
+    return cuda_capturing(cuda_stream);
+}
+
+tlob_status tlob_backend_affine_cuda(struct CUstream_st *cuda_stream, const char *backend, const tlob_gemm *gemm,
+                                     float beta, const float *c, const float *bias, float *d) {
+    tlob_affine_args args = {
+        .m = gemm->m, .n = gemm->n, .ld = gemm->ldc, .batch = gemm->batch,
+        .stride = gemm->batch > 1 ? gemm->stride_c : 0, .beta = beta, .c = c, .bias = bias, .d = d,
+    };
+    int code = tlob_kernels_cuda.affine(cuda_stream, &args);
+    if (code == cudaSuccess)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_CUDA, backend, "affine kernel", code, cuda_error_name(code), gemm,
+                             "the kernel that applies beta and bias did not start");
+}
+
+const tlob_space tlob_space_cuda = {
+    .memory = TLOB_MEMORY_CUDA,
+    .kernels = &tlob_kernels_cuda,
+    .probe = cuda_probe,
+    .count = cuda_count,
+    .describe = cuda_describe,
+    .versions = cuda_versions,
+    .enter = cuda_enter,
+    .leave = cuda_leave,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .alloc_mapped = cuda_alloc_mapped,
+    .free_mapped = cuda_free_mapped,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_sync = cuda_stream_sync,
+    .capturing = cuda_capturing,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .misplaced = cuda_misplaced,
+    .error_name = cuda_error_name,
+};

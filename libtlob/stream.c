@@ -1,0 +1,213 @@
+/* The registry of streams: one entry for each CUDA stream, with its lanes (vendor handles) and its workspace. */
+#include <stdlib.h>
+
+#include "libtlob/internal.h"
+
+#define LEGACY_STREAM     ((uintptr_t)1) /* cudaStreamLegacy: the default stream by another name */
+#define PER_THREAD_STREAM ((uintptr_t)2) /* cudaStreamPerThread */
+
+tlob_status tlob_stream_check(const tlob_stream *stream, const char *operation) {
+    if (!stream)
+        return tlob_fail(TLOB_ERR_ARGUMENT, operation, "the stream is NULL");
+    return tlob_context_check(stream->ctx, operation);
+}
+
+tlob_status tlob_stream_check_in(const tlob_stream *stream, const tlob_context *ctx, const char *operation) {
+    tlob_status status = tlob_stream_check(stream, operation);
+    if (status == TLOB_OK && stream->ctx != ctx)
+        return tlob_fail(TLOB_ERR_ARGUMENT, operation, "the stream belongs to another context");
+    return status;
+}
+
+tlob_status tlob_check_pointer(const tlob_context *ctx, const void *ptr, const char *operation, const char *name) {
+    if (ctx->trust_pointers)
+        return TLOB_OK;
+    const char *wrong = ctx->space->misplaced(ptr, ctx->device);
+    if (!wrong)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_MEMORY_SPACE, operation, "%s (%p) %s, and the context is for %s memory", name, ptr, wrong,
+                     tlob_memory_name(ctx->space->memory));
+}
+
+static tlob_status open_lanes(tlob_stream *stream) {
+    tlob_context *ctx = stream->ctx;
+    const tlob_lane_params params = {
+        .cuda_stream = stream->cuda_stream,
+        .workspace = stream->workspace,
+        .workspace_bytes = stream->workspace ? ctx->settings.workspace_bytes : 0,
+        .stats = &stream->stats,
+    };
+    tlob_status status = TLOB_OK;
+    for (int i = 0; i < ctx->n_backends && status == TLOB_OK; i++)
+        status = ctx->backends[i]->open(&stream->lanes[i], &params);
+    return status;
+}
+
+/* Everything an entry holds in the memory space; the caller's device is current again afterwards. */
+static tlob_status acquire(tlob_stream *stream) {
+    const tlob_space *space = stream->ctx->space;
+    int previous;
+    tlob_status status = tlob_enter(stream->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    if (stream->owns_cuda_stream)
+        status = tlob_fail_cuda(space, space->stream_create(&stream->cuda_stream), "cudaStreamCreateWithFlags");
+    if (status == TLOB_OK && space->memory == TLOB_MEMORY_CUDA)
+        status = tlob_fail_cuda(space, space->alloc(&stream->workspace, stream->ctx->settings.workspace_bytes),
+                                "cudaMalloc (workspace of a stream)");
+    if (status == TLOB_OK)
+        status = open_lanes(stream);
+    tlob_leave(stream->ctx, previous);
+    return status;
+}
+
+void tlob_stream_release(tlob_stream *stream) {
+    tlob_context *ctx = stream->ctx;
+    const tlob_space *space = ctx->space;
+    int previous;
+    if (space->enter(ctx->device, &previous) != 0)
+        return; /* the device is lost, and with it everything that there was to free */
+    tlob_staging_destroy(&stream->staging);
+    space->stream_sync(stream->cuda_stream);
+    for (int i = 0; i < ctx->n_backends; i++) {
+        if (stream->lanes[i])
+            ctx->backends[i]->close(stream->lanes[i]);
+        stream->lanes[i] = NULL;
+    }
+    space->free(stream->workspace);
+    stream->workspace = NULL;
+    if (stream->owns_cuda_stream && stream->cuda_stream)
+        space->stream_destroy(stream->cuda_stream);
+    stream->cuda_stream = NULL;
+    space->leave(ctx->device, previous);
+}
+
+static tlob_status refuse_capture(const tlob_context *ctx, struct CUstream_st *cuda_stream) {
+    int previous;
+    tlob_status status = tlob_enter(ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    if (ctx->space->capturing(cuda_stream))
+        status = tlob_fail(TLOB_ERR_NOT_WARM, "tlob_stream_open",
+                           "the stream is being captured: open it before the capture begins");
+    tlob_leave(ctx, previous);
+    return status;
+}
+
+/* Adds a new entry to the registry; the caller holds the lock. */
+static tlob_status add(tlob_context *ctx, struct CUstream_st *cuda_stream, bool owns, tlob_stream **out) {
+    tlob_status status = refuse_capture(ctx, cuda_stream);
+    if (status != TLOB_OK)
+        return status;
+    tlob_stream *stream = calloc(1, sizeof(*stream));
+    if (!stream)
+        return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, "tlob_stream_open", "%zu bytes for a stream", sizeof(*stream));
+    stream->ctx = ctx;
+    stream->refs = 1;
+    stream->owns_cuda_stream = owns;
+    stream->cuda_stream = cuda_stream;
+    status = acquire(stream);
+    if (status != TLOB_OK) {
+        tlob_stream_release(stream);
+        free(stream);
+        return status;
+    }
+    stream->next = ctx->streams;
+    ctx->streams = stream;
+    tlob_context_ref(ctx);
+    *out = stream;
+    return TLOB_OK;
+}
+
+tlob_status tlob_stream_open(tlob_context *ctx, struct CUstream_st *cuda_stream, tlob_stream **out) {
+    const char *where = "tlob_stream_open";
+    if (!out)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "stream is NULL");
+    *out = NULL;
+    tlob_status status = tlob_context_check(ctx, where);
+    if (status != TLOB_OK)
+        return status;
+    if (cuda_stream && ctx->space->memory == TLOB_MEMORY_HOST)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "cuda_stream must be NULL on a host context");
+    if ((uintptr_t)cuda_stream == PER_THREAD_STREAM)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                         "cudaStreamPerThread is another stream on each thread; make a stream with cudaStreamCreate");
+    if ((uintptr_t)cuda_stream == LEGACY_STREAM)
+        cuda_stream = NULL;
+    pthread_mutex_lock(&ctx->streams_lock);
+    tlob_stream *stream = ctx->streams;
+    while (stream && (stream->cuda_stream != cuda_stream || (!cuda_stream && stream->owns_cuda_stream)))
+        stream = stream->next;
+    if (stream) {
+        stream->refs++;
+        *out = stream;
+    } else {
+        status = add(ctx, cuda_stream, false, out);
+    }
+    pthread_mutex_unlock(&ctx->streams_lock);
+    return status;
+}
+
+tlob_status tlob_stream_create(tlob_context *ctx, tlob_stream **out) {
+    if (!out)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_stream_create", "stream is NULL");
+    *out = NULL;
+    tlob_status status = tlob_context_check(ctx, "tlob_stream_create");
+    if (status != TLOB_OK)
+        return status;
+    pthread_mutex_lock(&ctx->streams_lock);
+    status = add(ctx, NULL, true, out);
+    pthread_mutex_unlock(&ctx->streams_lock);
+    return status;
+}
+
+void tlob_stream_close(tlob_stream **ptr) {
+    if (!ptr || !*ptr)
+        return;
+    tlob_stream *stream = *ptr;
+    tlob_context *ctx = stream->ctx;
+    *ptr = NULL;
+    pthread_mutex_lock(&ctx->streams_lock);
+    bool last = --stream->refs == 0;
+    if (last) {
+        tlob_stream **link = &ctx->streams;
+        while (*link != stream)
+            link = &(*link)->next;
+        *link = stream->next;
+        if (!atomic_load(&ctx->closed))
+            tlob_stream_release(stream);
+    }
+    pthread_mutex_unlock(&ctx->streams_lock);
+    if (!last)
+        return;
+    free(stream);
+    tlob_context_unref(ctx);
+}
+
+tlob_status tlob_stream_sync(tlob_stream *stream) {
+    tlob_status status = tlob_stream_check(stream, "tlob_stream_sync");
+    if (status != TLOB_OK)
+        return status;
+    int previous;
+    if ((status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
+        return status;
+    const tlob_space *space = stream->ctx->space;
+    status = tlob_fail_cuda(space, space->stream_sync(stream->cuda_stream), "cudaStreamSynchronize");
+    tlob_leave(stream->ctx, previous);
+    return status;
+}
+
+struct CUstream_st *tlob_stream_cuda(const tlob_stream *stream) {
+    return stream->cuda_stream;
+}
+
+tlob_context *tlob_stream_context(const tlob_stream *stream) {
+    return atomic_load(&stream->ctx->closed) ? NULL : stream->ctx;
+}
+
+tlob_status tlob_stream_get_stats(const tlob_stream *stream, tlob_stream_stats *stats) {
+    if (!stream || !stats)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_stream_get_stats", "%s is NULL", stream ? "stats" : "stream");
+    *stats = stream->stats;
+    return TLOB_OK;
+}
