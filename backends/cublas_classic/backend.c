@@ -1,0 +1,157 @@
+/*
+ * cublasGemmEx and cublasGemmStridedBatchedEx, one handle a stream.
+ *
+ * cuBLAS computes C = alpha op(A) op(B) + beta C in place and has no bias. What must be in D before that, beta*C from
+ * elsewhere or the bias, is put there by one affine kernel, and the product then adds itself with beta 1.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include "backends/backend.h"
+
+#define NAME "cublas_classic"
+
+struct tlob_lane {
+    struct CUstream_st *cuda_stream;
+    cublasHandle_t handle;
+};
+
+static tlob_status fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice) {
+    tlob_status status = code == CUBLAS_STATUS_ALLOC_FAILED    ? TLOB_ERR_OUT_OF_MEMORY
+                         : code == CUBLAS_STATUS_NOT_SUPPORTED ? TLOB_ERR_UNSUPPORTED
+                                                               : TLOB_ERR_BACKEND;
+    return tlob_backend_fail(status, NAME, call, code, cublasGetStatusName(code), gemm, "%s", advice);
+}
+
+/* As cublasLtGetVersion counts: major * 10000 + minor * 100 + patch. */
+static int cublas_version(void) {
+    int major = 0, minor = 0, patch = 0;
+    cublasGetProperty(MAJOR_VERSION, &major);
+    cublasGetProperty(MINOR_VERSION, &minor);
+    cublasGetProperty(PATCH_LEVEL, &patch);
+    return major * 10000 + minor * 100 + patch;
+}
+
+static void version(char *text, size_t size) {
+    int v = cublas_version();
+    snprintf(text, size, "cuBLAS %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+}
+
+/* cuBLAS calls cublasLt. A stray copy of one of them on the library path gives failures that seem to have no cause. */
+static tlob_status check_versions(void) {
+    int classic = cublas_version(), lt = (int)cublasLtGetVersion();
+    if (classic == lt)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_BACKEND, NAME, "cublasGetProperty", 0, NULL, NULL,
+                             "libcublas is version %d and libcublasLt is version %d: they must come from one CUDA toolkit; "
+                             "check LD_LIBRARY_PATH and RUNPATH",
+                             classic, lt);
+}
+
+static void close_lane(tlob_lane *lane) {
+    if (lane && lane->handle)
+        cublasDestroy(lane->handle);
+    free(lane);
+}
+
+/* cublasSetStream drops the workspace that was set before it, so the workspace comes after it. */
+static tlob_status bind(tlob_lane *lane, const tlob_lane_params *params) {
+    const char *call = "cublasSetStream";
+    cublasStatus_t code = cublasSetStream(lane->handle, params->cuda_stream);
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        call = "cublasSetWorkspace";
+        code = cublasSetWorkspace(lane->handle, params->workspace, params->workspace_bytes);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        call = "cublasSetPointerMode";
+        code = cublasSetPointerMode(lane->handle, CUBLAS_POINTER_MODE_HOST);
+    }
+    return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK : fail(code, call, NULL, "the handle could not be bound to its stream");
+}
+
+static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
+    tlob_status status = check_versions();
+    if (status != TLOB_OK)
+        return status;
+    tlob_lane *made = calloc(1, sizeof(*made));
+    if (!made)
+        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, NAME, "open", 0, NULL, NULL, "no host memory for a lane");
+    made->cuda_stream = params->cuda_stream;
+
+    cublasStatus_t code = cublasCreate(&made->handle);
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        params->stats->handles_created++;
+        status = bind(made, params);
+    } else {
+        made->handle = NULL;
+        status = fail(code, "cublasCreate", NULL,
+                      "no handle; a driver older than the CUDA runtime and a full device look like this");
+    }
+    if (status != TLOB_OK) {
+        close_lane(made);
+        return status;
+    }
+    *lane = made;
+    return TLOB_OK;
+}
+
+static cublasOperation_t op(tlob_op op) {
+    return op == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+/* D = alpha op(A) op(B) + beta D. The compute type says FP32 or TF32 in each call: the handle has no mode to restore. */
+static tlob_status product(tlob_lane *lane, const tlob_gemm *g, const tlob_gemm_operands *x, float beta) {
+    cublasComputeType_t compute = g->compute == TLOB_COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const char *call;
+    cublasStatus_t code;
+
+    if (g->batch > 1) {
+        call = "cublasGemmStridedBatchedEx";
+        code = cublasGemmStridedBatchedEx_64(lane->handle, op(g->transa), op(g->transb), g->m, g->n, g->k, &g->alpha, x->a,
+                                             CUDA_R_32F, g->lda, g->stride_a, x->b, CUDA_R_32F, g->ldb, g->stride_b, &beta,
+                                             x->d, CUDA_R_32F, g->ldc, g->stride_c, g->batch, compute,
+                                             CUBLAS_GEMM_DEFAULT);
+    } else { /* never a batch of one: it may be sent to a slower kernel */
+        call = "cublasGemmEx";
+        code = cublasGemmEx_64(lane->handle, op(g->transa), op(g->transb), g->m, g->n, g->k, &g->alpha, x->a, CUDA_R_32F,
+                               g->lda, x->b, CUDA_R_32F, g->ldb, &beta, x->d, CUDA_R_32F, g->ldc, compute,
+                               CUBLAS_GEMM_DEFAULT);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return TLOB_OK;
+    return fail(code, call, g, "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on");
+}
+
+/* One function for the three slots: batch and epilogue are read from the problem. */
+static TLOB_GEMM_FN(run) {
+    const float *bias = gemm->epilogue == TLOB_EPILOGUE_BIAS ? x->bias : NULL;
+    float beta = gemm->beta;
+
+    if (bias || (beta != 0 && x->c != x->d)) {
+        tlob_status status = tlob_backend_affine_cuda(lane->cuda_stream, NAME, gemm, beta, x->c, bias, x->d);
+        if (status != TLOB_OK)
+            return status;
+        beta = 1;
+    }
+    return product(lane, gemm, x, beta);
+}
+
+const tlob_backend_ops tlob_cublas_classic_ops = {
+    .name = NAME,
+    .caps =
+        {
+            .memory = TLOB_MEMORY_CUDA,
+            .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
+            .epilogues = 1u << TLOB_EPILOGUE_NONE | 1u << TLOB_EPILOGUE_BIAS,
+            .max_batch = INT64_MAX,
+        },
+    .version = version,
+    .open = open_lane,
+    .close = close_lane,
+    .sgemm = run,
+    .sgemm_strided_batched = run,
+    .matmul_bias = run,
+};

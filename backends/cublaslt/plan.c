@@ -1,0 +1,265 @@
+#include "backends/cublaslt/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAPACITY 64
+#define LARGEST_ALIGNMENT 256 /* what device allocations have, and more than any algorithm asks for */
+
+static const char advice_other[] = "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on";
+
+tlob_status tlob_cublaslt_fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice) {
+    tlob_status status = code == CUBLAS_STATUS_ALLOC_FAILED    ? TLOB_ERR_OUT_OF_MEMORY
+                         : code == CUBLAS_STATUS_NOT_SUPPORTED ? TLOB_ERR_UNSUPPORTED
+                                                               : TLOB_ERR_BACKEND;
+    return tlob_backend_fail(status, TLOB_CUBLASLT_NAME, call, code, cublasLtGetStatusName(code), gemm, "%s",
+                             advice ? advice : advice_other);
+}
+
+/* --- the key -------------------------------------------------------------------------------------------------------- */
+
+/** The largest power of two up to LARGEST_ALIGNMENT that divides the address. */
+static int32_t alignment(const void *ptr) {
+    uintptr_t bits = (uintptr_t)ptr | LARGEST_ALIGNMENT;
+    return (int32_t)(bits & -bits);
+}
+
+void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    bool batched = gemm->batch > 1, biased = gemm->epilogue == TLOB_EPILOGUE_BIAS;
+    const float *c = tlob_plan_c(gemm, x);
+
+    memset(key, 0, sizeof(*key));
+    key->m = gemm->m;
+    key->n = gemm->n;
+    key->k = gemm->k;
+    key->lda = gemm->lda;
+    key->ldb = gemm->ldb;
+    key->ldc = gemm->ldc;
+    key->batch = gemm->batch;
+    key->stride_a = batched ? gemm->stride_a : 0;
+    key->stride_b = batched ? gemm->stride_b : 0;
+    key->stride_c = batched ? gemm->stride_c : 0;
+    key->transa = gemm->transa;
+    key->transb = gemm->transb;
+    key->compute = gemm->compute;
+    key->epilogue = gemm->epilogue;
+    key->align_a = alignment(x->a);
+    key->align_b = alignment(x->b);
+    key->align_c = alignment(c);
+    key->align_d = alignment(x->d);
+    key->align_bias = biased ? alignment(x->bias) : 0;
+    key->reads_c = gemm->beta != 0;
+    key->in_place = c == x->d;
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------ */
+
+_Static_assert(sizeof(tlob_plan_key) % sizeof(uint64_t) == 0, "the key is hashed by words");
+
+/** The mixing step of MurmurHash64A (Appleby, public domain) over the words of the key. */
+static uint64_t hash(const tlob_plan_key *key) {
+    uint64_t words[sizeof(*key) / sizeof(uint64_t)];
+    uint64_t h = sizeof(words);
+    memcpy(words, key, sizeof(words));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        uint64_t w = words[i] * 0xc6a4a7935bd1e995u;
+        h = (h ^ ((w ^ (w >> 47)) * 0xc6a4a7935bd1e995u)) * 0xc6a4a7935bd1e995u;
+    }
+    return h ^ (h >> 47);
+}
+
+/** The slot that holds `key`, or the free one where it belongs. There always is a free one. */
+static tlob_plan **find(const tlob_plan_table *table, const tlob_plan_key *key) {
+    size_t mask = table->capacity - 1;
+    size_t at = (size_t)hash(key) & mask;
+    while (table->slots[at] && memcmp(&table->slots[at]->key, key, sizeof(*key)) != 0)
+        at = (at + 1) & mask;
+    return &table->slots[at];
+}
+
+/** Makes room for one more plan, at most half full. False: no memory, the table is as it was. */
+static bool reserve(tlob_plan_table *table) {
+    if (2 * (table->count + 1) <= table->capacity)
+        return true;
+    tlob_plan_table grown = {.capacity = table->capacity ? 2 * table->capacity : FIRST_CAPACITY, .count = table->count};
+    grown.slots = calloc(grown.capacity, sizeof(*grown.slots));
+    if (!grown.slots)
+        return false;
+    for (size_t i = 0; i < table->capacity; i++)
+        if (table->slots[i])
+            *find(&grown, &table->slots[i]->key) = table->slots[i];
+    free(table->slots);
+    *table = grown;
+    return true;
+}
+
+void tlob_plan_table_free(tlob_plan_table *table) {
+    for (size_t i = 0; i < table->capacity; i++)
+        free(table->slots[i]);
+    free(table->slots);
+    *table = (tlob_plan_table){0};
+}
+
+/* --- building a plan ------------------------------------------------------------------------------------------------ */
+
+static cublasStatus_t set(tlob_plan *plan, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t size) {
+    return cublasLtMatmulDescSetAttribute(&plan->desc, attribute, value, size);
+}
+
+static cublasStatus_t set_bias(tlob_plan *plan, const float *bias) {
+    cublasStatus_t code = set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        plan->bias = bias;
+    return code;
+}
+
+static cublasStatus_t describe_product(tlob_plan *plan, const float *bias) {
+    const tlob_plan_key *key = &plan->key;
+    bool tf32 = key->compute == TLOB_COMPUTE_TF32;
+    cublasOperation_t transa = key->transa == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t transb = key->transb == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
+
+    cublasStatus_t code =
+        cublasLtMatmulDescInit(&plan->desc, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = set(plan, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof(transa));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = set(plan, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof(transb));
+    if (code == CUBLAS_STATUS_SUCCESS && key->epilogue == TLOB_EPILOGUE_BIAS) {
+        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        code = set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+        if (code == CUBLAS_STATUS_SUCCESS) /* before the heuristic: it reads the bias's alignment from the pointer */
+            code = set_bias(plan, bias);
+    }
+    return code;
+}
+
+static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, int64_t rows, int64_t cols, int64_t ld, int64_t batch,
+                                      int64_t stride) {
+    int32_t count = (int32_t)batch; /* caps.max_batch is INT32_MAX */
+    cublasStatus_t code = cublasLtMatrixLayoutInit(layout, CUDA_R_32F, (uint64_t)rows, (uint64_t)cols, ld);
+    if (code == CUBLAS_STATUS_SUCCESS && batch > 1)
+        code = cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+    if (code == CUBLAS_STATUS_SUCCESS && batch > 1)
+        code = cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                sizeof(stride));
+    return code;
+}
+
+static cublasStatus_t describe_matrices(tlob_plan *plan) {
+    const tlob_plan_key *key = &plan->key;
+    bool ta = key->transa == TLOB_OP_T, tb = key->transb == TLOB_OP_T;
+    cublasStatus_t code =
+        describe_matrix(&plan->a, ta ? key->k : key->m, ta ? key->m : key->k, key->lda, key->batch, key->stride_a);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = describe_matrix(&plan->b, tb ? key->n : key->k, tb ? key->k : key->n, key->ldb, key->batch, key->stride_b);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = describe_matrix(&plan->c, key->m, key->n, key->ldc, key->batch, key->stride_c);
+    return code;
+}
+
+/** Without these the library takes every pointer to be aligned to 256 bytes. */
+static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *preference, const tlob_plan_key *key, size_t workspace) {
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        int32_t bytes;
+    } alignments[] = {
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key->align_a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key->align_b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key->align_c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key->align_d},
+    };
+    uint64_t limit = workspace;
+    cublasStatus_t code = cublasLtMatmulPreferenceInit(preference);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
+                                                    sizeof(limit));
+    for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]) && code == CUBLAS_STATUS_SUCCESS; i++) {
+        uint32_t bytes = (uint32_t)alignments[i].bytes;
+        code = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i].attribute, &bytes, sizeof(bytes));
+    }
+    return code;
+}
+
+/** Asks the heuristic for one algorithm. Success is believed only with a result whose own state is success too. */
+static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm) {
+    static const char query[] = "cublasLtMatmulAlgoGetHeuristic";
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+
+    cublasStatus_t code = prefer(&preference, &plan->key, lane->params.workspace_bytes);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatmulPreferenceSetAttribute", gemm, NULL);
+    memset(&result, 0, sizeof(result));
+    lane->params.stats->plan_misses++;
+    code = cublasLtMatmulAlgoGetHeuristic(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c, &preference, 1,
+                                          &result, &found);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, query, gemm, NULL);
+    if (found < 1)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, query, 0, NULL, gemm,
+                                 "the library knows no algorithm for this problem; %s", advice_other);
+    if (result.state != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(result.state, query, gemm,
+                                  "this is the state of the algorithm that the library proposed; nothing else was tried");
+    plan->algo = result.algo;
+    plan->workspace_bytes = result.workspaceSize;
+    return TLOB_OK;
+}
+
+static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, const float *bias) {
+    cublasStatus_t code = describe_product(plan, bias);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);
+    code = describe_matrices(plan);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatrixLayoutSetAttribute", gemm, NULL);
+    return choose_algorithm(lane, plan, gemm);
+}
+
+/* --- looking one up ------------------------------------------------------------------------------------------------- */
+
+static tlob_status out_of_memory(const tlob_gemm *gemm) {
+    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm, "no host memory for a plan");
+}
+
+static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_gemm *gemm, const float *bias,
+                        tlob_plan **plan) {
+    if (tlob_backend_capturing(lane->params.cuda_stream)) /* a query would fail, or spoil the capture */
+        return tlob_backend_fail(TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
+                                 "this problem has not run on this stream yet; run it once before the capture, with operands "
+                                 "of the same alignment");
+    if (!reserve(&lane->plans))
+        return out_of_memory(gemm);
+    tlob_plan *made = calloc(1, sizeof(*made));
+    if (!made)
+        return out_of_memory(gemm);
+    made->key = *key;
+    tlob_status status = build(lane, made, gemm, bias);
+    if (status != TLOB_OK) {
+        free(made);
+        return status;
+    }
+    *find(&lane->plans, key) = made;
+    lane->plans.count++;
+    *plan = made;
+    return TLOB_OK;
+}
+
+tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_plan **plan) {
+    tlob_plan_key key;
+    tlob_plan_key_init(&key, gemm, x);
+    tlob_plan *found = lane->plans.capacity ? *find(&lane->plans, &key) : NULL;
+    if (!found)
+        return make(lane, &key, gemm, x->bias, plan);
+
+    if (gemm->epilogue == TLOB_EPILOGUE_BIAS && found->bias != x->bias) {
+        cublasStatus_t code = set_bias(found, x->bias);
+        if (code != CUBLAS_STATUS_SUCCESS)
+            return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);
+    }
+    lane->params.stats->plan_hits++;
+    *plan = found;
+    return TLOB_OK;
+}
