@@ -1,0 +1,284 @@
+/* The core on a CUDA device: contexts, the stream registry, memory, and what goes wrong with them. */
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "libtlob/internal.h"
+#include "tests/gpu/gpu.h"
+
+static tlob_context *cuda_context(void) {
+    tlob_context_params params = tlob_context_params_default();
+    tlob_context *ctx;
+    OK(tlob_context_create(&ctx, &params));
+    return ctx;
+}
+
+static tlob_context *host_context(void) {
+    tlob_context_params params = tlob_context_params_default();
+    params.memory = TLOB_MEMORY_HOST;
+    params.policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cpu_ref"};
+    tlob_context *ctx;
+    OK(tlob_context_create(&ctx, &params));
+    return ctx;
+}
+
+static void sleep_50_ms(void *unused) {
+    (void)unused;
+    usleep(50000);
+}
+
+Test(gpu_core, the_device_is_described) {
+    NEED_GPU();
+    tlob_device_info info;
+    OK(tlob_device_get_info(0, &info));
+    cr_assert(info.name[0] && info.sm >= 75 && info.multiprocessors > 0 && info.memory_bytes > (size_t)1 << 30);
+    int driver, runtime;
+    tlob_cuda_versions(&driver, &runtime);
+    cr_assert(driver >= runtime && runtime >= 12000, "driver %d, runtime %d", driver, runtime);
+}
+
+Test(gpu_core, a_device_that_is_not_there) {
+    NEED_GPU();
+    tlob_context_params params = tlob_context_params_default();
+    tlob_context *ctx;
+    params.device = 99;
+    cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_ERR_NO_DEVICE);
+    cr_assert_null(ctx);
+    cr_assert(strstr(tlob_last_error()->message, "99"), "%s", tlob_last_error()->message);
+    params.device = -1;
+    cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_ERR_NO_DEVICE);
+}
+
+/* Known trap: one handle a call is twenty times the price of a small product. */
+Test(gpu_core, handles_are_made_once_a_stream) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_buffer_create(ctx, 4096, &buffer));
+    OK(tlob_fill(stream, tlob_buffer_data(buffer), 0, 4096));
+    float *p = tlob_buffer_data(buffer);
+    tlob_gemm gemm = tlob_gemm_init(8, 8, 8);
+    tlob_gemm_operands x = {.a = p, .b = p + 64, .d = p + 128};
+    for (int i = 0; i < 1000; i++) {
+        OK(tlob_gemm_run_on(stream, "cublas_classic", &gemm, &x));
+        OK(tlob_gemm_run_on(stream, "cublaslt", &gemm, &x));
+    }
+    tlob_stream_stats stats;
+    OK(tlob_stream_get_stats(stream, &stats));
+    cr_assert_eq(stats.handles_created, ctx->n_backends);
+    cr_assert_eq(stats.products, 2000);
+    cr_assert_eq(stats.plan_misses, 1);
+    cr_assert_eq(stats.plan_hits, 999);
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+}
+
+/* Known trap: two streams that share a workspace count on each other's counters. */
+Test(gpu_core, every_stream_has_its_own_workspace) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *streams[4];
+    for (int i = 0; i < 4; i++) {
+        OK(i ? tlob_stream_create(ctx, &streams[i]) : tlob_stream_open(ctx, NULL, &streams[i]));
+        struct cudaPointerAttributes at;
+        cr_assert_eq(cudaPointerGetAttributes(&at, streams[i]->workspace), cudaSuccess);
+        cr_assert_eq(at.device, 0);
+        cr_assert_eq(at.type, cudaMemoryTypeDevice);
+        for (int j = 0; j < i; j++)
+            cr_assert_neq(streams[i]->workspace, streams[j]->workspace);
+    }
+    for (int i = 0; i < 4; i++)
+        tlob_stream_close(&streams[i]);
+    tlob_context_destroy(&ctx);
+}
+
+Test(gpu_core, a_cuda_stream_of_the_caller_has_one_entry) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    cudaStream_t mine;
+    cr_assert_eq(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking), cudaSuccess);
+    tlob_stream *a, *b, *legacy, *null;
+    OK(tlob_stream_open(ctx, mine, &a));
+    OK(tlob_stream_open(ctx, mine, &b));
+    cr_assert_eq(a, b);
+    cr_assert_eq(tlob_stream_cuda(a), mine);
+    OK(tlob_stream_open(ctx, cudaStreamLegacy, &legacy));
+    OK(tlob_stream_open(ctx, NULL, &null));
+    cr_assert_eq(legacy, null, "two names of one stream");
+    tlob_stream *per_thread;
+    cr_assert_eq(tlob_stream_open(ctx, cudaStreamPerThread, &per_thread), TLOB_ERR_ARGUMENT);
+    tlob_stream_close(&null);
+    tlob_stream_close(&legacy);
+    tlob_stream_close(&b);
+    tlob_stream_close(&a);
+    cudaStreamDestroy(mine);
+    tlob_context_destroy(&ctx);
+}
+
+Test(gpu_core, a_stream_is_not_opened_during_its_capture) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    cudaStream_t mine;
+    cudaGraph_t graph;
+    tlob_stream *stream;
+    cr_assert_eq(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking), cudaSuccess);
+    cr_assert_eq(cudaStreamBeginCapture(mine, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    cr_assert_eq(tlob_stream_open(ctx, mine, &stream), TLOB_ERR_NOT_WARM);
+    cr_assert_null(stream);
+    cr_assert_eq(cudaStreamEndCapture(mine, &graph), cudaSuccess, "the capture survives");
+    cudaGraphDestroy(graph);
+    OK(tlob_stream_open(ctx, mine, &stream));
+    tlob_stream_close(&stream);
+    cudaStreamDestroy(mine);
+    tlob_context_destroy(&ctx);
+}
+
+Test(gpu_core, pointers_of_the_other_memory_space_are_refused) {
+    NEED_GPU();
+    tlob_context *cuda = cuda_context(), *host = host_context();
+    tlob_stream *on_cuda, *on_host;
+    tlob_buffer *device;
+    float ordinary[64] = {0};
+    OK(tlob_stream_create(cuda, &on_cuda));
+    OK(tlob_stream_create(host, &on_host));
+    OK(tlob_buffer_create(cuda, 256 * 3, &device));
+    float *d = tlob_buffer_data(device);
+    tlob_gemm gemm = tlob_gemm_init(8, 8, 8);
+    tlob_gemm_operands x = {.a = d, .b = ordinary, .d = d + 128};
+    cr_assert_eq(tlob_gemm_run(on_cuda, &gemm, &x), TLOB_ERR_MEMORY_SPACE);
+    cr_assert(strstr(tlob_last_error()->message, "b (0x"), "%s", tlob_last_error()->message);
+    x = (tlob_gemm_operands){.a = ordinary, .b = d, .d = ordinary + 32};
+    cr_assert_eq(tlob_gemm_run(on_host, &gemm, &x), TLOB_ERR_MEMORY_SPACE);
+    cr_assert_eq(tlob_upload(on_cuda, ordinary, ordinary, 4), TLOB_ERR_MEMORY_SPACE);
+    cr_assert_eq(tlob_download(on_host, ordinary, d, 4), TLOB_ERR_MEMORY_SPACE);
+    cr_assert_eq(tlob_fill(on_cuda, ordinary, 0, 4), TLOB_ERR_MEMORY_SPACE);
+    OK(tlob_stream_sync(on_cuda));
+    tlob_buffer_destroy(&device);
+    tlob_stream_close(&on_cuda);
+    tlob_stream_close(&on_host);
+    tlob_context_destroy(&cuda);
+    tlob_context_destroy(&host);
+}
+
+Test(gpu_core, memory_that_is_not_to_be_had_leaves_no_error_behind) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_buffer *buffer;
+    cr_assert_eq(tlob_buffer_create(ctx, (size_t)1 << 50, &buffer), TLOB_ERR_OUT_OF_MEMORY);
+    cr_assert_null(buffer);
+    cr_assert_eq(cudaPeekAtLastError(), cudaSuccess);
+    OK(tlob_buffer_create(ctx, 64, &buffer));
+    tlob_buffer_destroy(&buffer);
+    tlob_context_destroy(&ctx);
+}
+
+/* Known trap: mapped memory read before the copy has landed, or freed while it is queued. */
+Test(gpu_core, staging_waits_for_its_transfer) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_staging *staging;
+    tlob_buffer *buffer;
+    void *host;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_staging_create(ctx, 4096, &staging));
+    OK(tlob_buffer_create(ctx, 4096, &buffer));
+    OK(tlob_staging_acquire(staging, &host));
+    memset(host, 1, 4096);
+    OK(tlob_fill(stream, tlob_buffer_data(buffer), 0x5a, 4096));
+    cr_assert_eq(cudaLaunchHostFunc(tlob_stream_cuda(stream), sleep_50_ms, NULL), cudaSuccess);
+    OK(tlob_staging_download(staging, stream, tlob_buffer_data(buffer), 4096));
+    OK(tlob_staging_acquire(staging, &host));
+    cr_assert_eq(((unsigned char *)host)[0], 0x5a);
+    cr_assert_eq(((unsigned char *)host)[4095], 0x5a);
+    cr_assert_eq(cudaLaunchHostFunc(tlob_stream_cuda(stream), sleep_50_ms, NULL), cudaSuccess);
+    OK(tlob_staging_upload(staging, stream, tlob_buffer_data(buffer), 4096));
+    tlob_staging_destroy(&staging); /* still in flight */
+    OK(tlob_stream_sync(stream));
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+}
+
+/* Known trap: a pageable copy of more than a megabyte races a non-blocking stream. */
+Test(gpu_core, large_uploads_are_ordered_before_what_follows) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *one, *two;
+    size_t bytes = (size_t)3 << 20, words = bytes / 4;
+    uint32_t *there = malloc(bytes), *back = malloc(bytes);
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_buffer_create(ctx, bytes, &one));
+    OK(tlob_buffer_create(ctx, bytes, &two));
+    for (uint32_t round = 0; round < 50; round++) {
+        for (size_t i = 0; i < words; i++)
+            there[i] = round * 2654435761u + (uint32_t)i;
+        OK(tlob_upload(stream, tlob_buffer_data(one), there, bytes));
+        memset(there, 0, bytes); /* the caller may reuse its memory at once */
+        cr_assert_eq(cudaMemcpyAsync(tlob_buffer_data(two), tlob_buffer_data(one), bytes, cudaMemcpyDeviceToDevice,
+                                     tlob_stream_cuda(stream)), cudaSuccess);
+        OK(tlob_download(stream, back, tlob_buffer_data(two), bytes));
+        for (size_t i = 0; i < words; i++)
+            cr_assert_eq(back[i], round * 2654435761u + (uint32_t)i, "round %u, word %zu", round, i);
+    }
+    free(there);
+    free(back);
+    tlob_buffer_destroy(&one);
+    tlob_buffer_destroy(&two);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+}
+
+Test(gpu_core, objects_outlive_their_context) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    tlob_staging *staging;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_buffer_create(ctx, 256, &buffer));
+    OK(tlob_staging_create(ctx, 256, &staging));
+    OK(tlob_fill(stream, tlob_buffer_data(buffer), 0, 256));
+    tlob_context_destroy(&ctx);
+    cr_assert_eq(tlob_fill(stream, tlob_buffer_data(buffer), 0, 256), TLOB_ERR_CLOSED);
+    cr_assert_eq(tlob_stream_sync(stream), TLOB_ERR_CLOSED);
+    tlob_staging_destroy(&staging);
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
+    cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess);
+    cr_assert_eq(cudaPeekAtLastError(), cudaSuccess);
+}
+
+/* Known trap: after a fork, CUDA in the child fails; it must be a status that says so. */
+Test(gpu_core, a_forked_child_gets_a_clear_status) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    pid_t child = fork();
+    if (child == 0) {
+        tlob_context_params params = tlob_context_params_default();
+        tlob_context *mine;
+        tlob_status status = tlob_context_create(&mine, &params);
+        _exit(status == TLOB_ERR_NO_DEVICE && strstr(tlob_last_error()->message, "fork") ? 0 : 10 + (int)status);
+    }
+    int how;
+    cr_assert_eq(waitpid(child, &how, 0), child);
+    cr_assert(WIFEXITED(how), "the child died of signal %d", WTERMSIG(how));
+    cr_assert_eq(WEXITSTATUS(how), 0, "the child's status was %d", WEXITSTATUS(how) - 10);
+    tlob_context_destroy(&ctx);
+}
+
+/* Known trap: destructors that call into an unloaded driver. This process ends without giving anything back. */
+Test(gpu_core, a_process_may_end_without_cleaning_up) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    OK(tlob_stream_create(ctx, &stream));
+    cr_assert_eq(cudaLaunchHostFunc(tlob_stream_cuda(stream), sleep_50_ms, NULL), cudaSuccess);
+}
