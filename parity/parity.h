@@ -6,17 +6,18 @@
  * 1. Operands are made on the host from the seed. Each lies between guards; gaps (ld padding, between the matrices of
  *    a batch) hold NaN in inputs, so that a read outside a matrix shows; D holds NaN unless it is C too.
  * 2. parity_expect computes the expected values in long double, in the plainest way, from the definition of tlob_gemm.
- * 3. The backend runs through tlob_gemm_run_on on a stream of its context. For a CUDA context the oracle cpu_ref runs on
- *    a host context first, is itself compared with step 2, and becomes the reference.
+ * 3. The backend runs through tlob_gemm_run_on on a stream of its context. For a CUDA context the oracle cpu_ref runs
+ *    on a host context first, is itself compared with step 2, and becomes the reference.
  * 4. Checked in this order: inputs are unchanged, and guards and gaps of D are; NaN and Inf stand where the reference
  *    has them; every |D - reference| is within its bound.
  *
- * The bound of an element is on the natural scale of its sum, s = |alpha| sum |a||b| + |beta c| + |bias|. With u = 2^-24,
- * the relative error of one rounding to float32, and r = min((k + 8) u, 2e-5):
+ * The bound of an element is on the natural scale of its sum, s = |alpha| sum |a||b| + |beta c| + |bias|. With
+ * u = 2^-24, the relative error of one rounding to float32, and r = min((k + 8) u, 2e-5):
  *
  *     host:  u s            one rounding, of a sum in double
- *     FP32:  r s            in a sum of k products, in whatever order and however blocked, each term passes at most k + 8
- *                           roundings (Higham 2002, section 4.2); from k = 328 on 2e-5, for roundings partly cancel
+ *     FP32:  r s            in a sum of k products, in whatever order and however blocked, each term passes at most
+ *                           k + 8 roundings (Higham 2002, section 4.2); from k = 328 on 2e-5, for
+ *                           roundings partly cancel
  *     TF32:  (2^-9 + 4r) s  an input keeps 10 mantissa bits, and where they are truncated its relative error is up to
  *                           2^-10, that of a product twice as much; tensor cores truncate their sums as well
  *     all:   + (k + 8) 2^-126, for a device may flush subnormals
@@ -92,7 +93,7 @@ typedef struct parity_result {
 bool parity_run(tlob_stream *stream, tlob_stream *oracle, const char *backend, const parity_case *c,
                 tlob_compute compute, uint64_t seed, parity_result *result);
 
-/* --- the parts, for tests that bring their own data --------------------------------------------------------------- */
+/* --- the parts, for tests that bring their own data ------------------------------------------------------------ */
 
 /** Value `index` of a fill of `count` values: a pure function of its arguments. `salt` tells the operands apart. */
 float parity_fill_value(parity_fill fill, uint64_t seed, uint32_t salt, int64_t index, int64_t count);

@@ -1,8 +1,9 @@
 /*
  * The oracle: plain loops on host memory, accumulated in double, k ascending, rounded to float32 once.
  *
- * Products of two floats are exact in double, so the only errors are those of the sum (k * 2^-53) and of the one rounding
- * at the end. Nothing here is parallel, blocked over k or reordered: two runs give the same bits on any machine.
+ * Products of two floats are exact in double, so the only errors are those of the sum (k * 2^-53) and of the one
+ * rounding at the end. Nothing here is parallel, blocked over k or reordered: two runs give the same bits on any
+ * machine.
  */
 #include "backends/backend.h"
 

@@ -45,10 +45,11 @@ static tlob_status check_versions(void) {
     int classic = cublas_version(), lt = (int)cublasLtGetVersion();
     if (classic == lt)
         return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_BACKEND, NAME, "cublasGetProperty", 0, NULL, NULL,
-                             "libcublas is version %d and libcublasLt is version %d: they must come from one CUDA toolkit; "
-                             "check LD_LIBRARY_PATH and RUNPATH",
-                             classic, lt);
+    return tlob_backend_fail(
+        TLOB_ERR_BACKEND, NAME, "cublasGetProperty", 0, NULL, NULL,
+        "libcublas is version %d and libcublasLt is version %d: they must come from one CUDA toolkit; "
+        "check LD_LIBRARY_PATH and RUNPATH",
+        classic, lt);
 }
 
 static void close_lane(tlob_lane *lane) {
@@ -69,7 +70,8 @@ static tlob_status bind(tlob_lane *lane, const tlob_lane_params *params) {
         call = "cublasSetPointerMode";
         code = cublasSetPointerMode(lane->handle, CUBLAS_POINTER_MODE_HOST);
     }
-    return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK : fail(code, call, NULL, "the handle could not be bound to its stream");
+    return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK
+                                         : fail(code, call, NULL, "the handle could not be bound to its stream");
 }
 
 static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
@@ -102,7 +104,8 @@ static cublasOperation_t op(tlob_op op) {
     return op == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-/* D = alpha op(A) op(B) + beta D. The compute type says FP32 or TF32 in each call: the handle has no mode to restore. */
+/* D = alpha op(A) op(B) + beta D. The compute type says FP32 or TF32 in each call: the handle has no mode to restore.
+ */
 static tlob_status product(tlob_lane *lane, const tlob_gemm *g, const tlob_gemm_operands *x, float beta) {
     cublasComputeType_t compute = g->compute == TLOB_COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const char *call;
@@ -110,14 +113,14 @@ static tlob_status product(tlob_lane *lane, const tlob_gemm *g, const tlob_gemm_
 
     if (g->batch > 1) {
         call = "cublasGemmStridedBatchedEx";
-        code = cublasGemmStridedBatchedEx_64(lane->handle, op(g->transa), op(g->transb), g->m, g->n, g->k, &g->alpha, x->a,
-                                             CUDA_R_32F, g->lda, g->stride_a, x->b, CUDA_R_32F, g->ldb, g->stride_b, &beta,
-                                             x->d, CUDA_R_32F, g->ldc, g->stride_c, g->batch, compute,
-                                             CUBLAS_GEMM_DEFAULT);
+        code = cublasGemmStridedBatchedEx_64(lane->handle, op(g->transa), op(g->transb), g->m, g->n, g->k, &g->alpha,
+                                             x->a, CUDA_R_32F, g->lda, g->stride_a, x->b, CUDA_R_32F, g->ldb,
+                                             g->stride_b, &beta, x->d, CUDA_R_32F, g->ldc, g->stride_c, g->batch,
+                                             compute, CUBLAS_GEMM_DEFAULT);
     } else { /* never a batch of one: it may be sent to a slower kernel */
         call = "cublasGemmEx";
-        code = cublasGemmEx_64(lane->handle, op(g->transa), op(g->transb), g->m, g->n, g->k, &g->alpha, x->a, CUDA_R_32F,
-                               g->lda, x->b, CUDA_R_32F, g->ldb, &beta, x->d, CUDA_R_32F, g->ldc, compute,
+        code = cublasGemmEx_64(lane->handle, op(g->transa), op(g->transb), g->m, g->n, g->k, &g->alpha, x->a,
+                               CUDA_R_32F, g->lda, x->b, CUDA_R_32F, g->ldb, &beta, x->d, CUDA_R_32F, g->ldc, compute,
                                CUBLAS_GEMM_DEFAULT);
     }
     if (code == CUBLAS_STATUS_SUCCESS)

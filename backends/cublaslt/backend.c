@@ -43,10 +43,9 @@ static TLOB_GEMM_FN(run) {
     tlob_status status = tlob_plan_get(lane, gemm, x, &plan);
     if (status != TLOB_OK)
         return status;
-    cublasStatus_t code =
-        cublasLtMatmul(lane->handle, &plan->desc, &gemm->alpha, x->a, &plan->a, x->b, &plan->b, &gemm->beta,
-                       tlob_plan_c(gemm, x), &plan->c, x->d, &plan->c, &plan->algo, lane->params.workspace,
-                       plan->workspace_bytes, lane->params.cuda_stream);
+    cublasStatus_t code = cublasLtMatmul(lane->handle, &plan->desc, &gemm->alpha, x->a, &plan->a, x->b, &plan->b,
+                                         &gemm->beta, tlob_plan_c(gemm, x), &plan->c, x->d, &plan->c, &plan->algo,
+                                         lane->params.workspace, plan->workspace_bytes, lane->params.cuda_stream);
     return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK : tlob_cublaslt_fail(code, "cublasLtMatmul", gemm, NULL);
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY 64
+#define FIRST_CAPACITY    64
 #define LARGEST_ALIGNMENT 256 /* what device allocations have, and more than any algorithm asks for */
 
 static const char advice_other[] = "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on";
@@ -16,7 +16,7 @@ tlob_status tlob_cublaslt_fail(cublasStatus_t code, const char *call, const tlob
                              advice ? advice : advice_other);
 }
 
-/* --- the key -------------------------------------------------------------------------------------------------------- */
+/* --- the key --------------------------------------------------------------------------------------------------- */
 
 /** The largest power of two up to LARGEST_ALIGNMENT that divides the address. */
 static int32_t alignment(const void *ptr) {
@@ -52,7 +52,7 @@ void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_ge
     key->in_place = c == x->d;
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table ------------------------------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(tlob_plan_key) % sizeof(uint64_t) == 0, "the key is hashed by words");
 
@@ -100,7 +100,7 @@ void tlob_plan_table_free(tlob_plan_table *table) {
     *table = (tlob_plan_table){0};
 }
 
-/* --- building a plan ------------------------------------------------------------------------------------------------ */
+/* --- building a plan ------------------------------------------------------------------------------------------- */
 
 static cublasStatus_t set(tlob_plan *plan, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t size) {
     return cublasLtMatmulDescSetAttribute(&plan->desc, attribute, value, size);
@@ -134,8 +134,8 @@ static cublasStatus_t describe_product(tlob_plan *plan, const float *bias) {
     return code;
 }
 
-static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, int64_t rows, int64_t cols, int64_t ld, int64_t batch,
-                                      int64_t stride) {
+static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, int64_t rows, int64_t cols, int64_t ld,
+                                      int64_t batch, int64_t stride) {
     int32_t count = (int32_t)batch; /* caps.max_batch is INT32_MAX */
     cublasStatus_t code = cublasLtMatrixLayoutInit(layout, CUDA_R_32F, (uint64_t)rows, (uint64_t)cols, ld);
     if (code == CUBLAS_STATUS_SUCCESS && batch > 1)
@@ -152,7 +152,8 @@ static cublasStatus_t describe_matrices(tlob_plan *plan) {
     cublasStatus_t code =
         describe_matrix(&plan->a, ta ? key->k : key->m, ta ? key->m : key->k, key->lda, key->batch, key->stride_a);
     if (code == CUBLAS_STATUS_SUCCESS)
-        code = describe_matrix(&plan->b, tb ? key->n : key->k, tb ? key->k : key->n, key->ldb, key->batch, key->stride_b);
+        code =
+            describe_matrix(&plan->b, tb ? key->n : key->k, tb ? key->k : key->n, key->ldb, key->batch, key->stride_b);
     if (code == CUBLAS_STATUS_SUCCESS)
         code = describe_matrix(&plan->c, key->m, key->n, key->ldc, key->batch, key->stride_c);
     return code;
@@ -193,16 +194,17 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
         return tlob_cublaslt_fail(code, "cublasLtMatmulPreferenceSetAttribute", gemm, NULL);
     memset(&result, 0, sizeof(result));
     lane->params.stats->plan_misses++;
-    code = cublasLtMatmulAlgoGetHeuristic(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c, &preference, 1,
-                                          &result, &found);
+    code = cublasLtMatmulAlgoGetHeuristic(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c,
+                                          &preference, 1, &result, &found);
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, query, gemm, NULL);
     if (found < 1)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, query, 0, NULL, gemm,
                                  "the library knows no algorithm for this problem; %s", advice_other);
     if (result.state != CUBLAS_STATUS_SUCCESS)
-        return tlob_cublaslt_fail(result.state, query, gemm,
-                                  "this is the state of the algorithm that the library proposed; nothing else was tried");
+        return tlob_cublaslt_fail(
+            result.state, query, gemm,
+            "this is the state of the algorithm that the library proposed; nothing else was tried");
     plan->algo = result.algo;
     plan->workspace_bytes = result.workspaceSize;
     return TLOB_OK;
@@ -218,18 +220,20 @@ static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm
     return choose_algorithm(lane, plan, gemm);
 }
 
-/* --- looking one up ------------------------------------------------------------------------------------------------- */
+/* --- looking one up -------------------------------------------------------------------------------------------- */
 
 static tlob_status out_of_memory(const tlob_gemm *gemm) {
-    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm, "no host memory for a plan");
+    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
+                             "no host memory for a plan");
 }
 
 static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_gemm *gemm, const float *bias,
                         tlob_plan **plan) {
     if (tlob_backend_capturing(lane->params.cuda_stream)) /* a query would fail, or spoil the capture */
-        return tlob_backend_fail(TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
-                                 "this problem has not run on this stream yet; run it once before the capture, with operands "
-                                 "of the same alignment");
+        return tlob_backend_fail(
+            TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
+            "this problem has not run on this stream yet; run it once before the capture, with operands "
+            "of the same alignment");
     if (!reserve(&lane->plans))
         return out_of_memory(gemm);
     tlob_plan *made = calloc(1, sizeof(*made));

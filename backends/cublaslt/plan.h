@@ -9,8 +9,8 @@
 #define TLOB_CUBLASLT_NAME "cublaslt"
 
 /**
- * What a plan is looked up by: all that descriptors, layouts and the choice of an algorithm depend on, and nothing else.
- * Compared byte by byte, so it is made by tlob_plan_key_init alone, which leaves no byte undefined.
+ * What a plan is looked up by: all that descriptors, layouts and the choice of an algorithm depend on, and nothing
+ * else. Compared byte by byte, so it is made by tlob_plan_key_init alone, which leaves no byte undefined.
  */
 typedef struct tlob_plan_key {
     int64_t m, n, k, lda, ldb, ldc;       /**< the layouts */
@@ -20,10 +20,10 @@ typedef struct tlob_plan_key {
     int32_t compute;                      /**< the descriptor: FP32 must never run a plan made for TF32 */
     int32_t epilogue;                     /**< the descriptor; support differs between epilogues */
     int32_t align_a, align_b, align_c, align_d; /**< algorithms need alignment: one chosen for 16 bytes faults at 4 */
-    int32_t align_bias;                   /**< likewise, and there is no preference for it; 0 without a bias */
-    int32_t reads_c;                      /**< beta != 0: may be another kernel, which a warm call must have loaded */
-    int32_t in_place;                     /**< C is D: likewise */
-    int32_t unused;                       /**< 0: fills the struct to a multiple of 8 bytes */
+    int32_t align_bias;                         /**< likewise, and there is no preference for it; 0 without a bias */
+    int32_t reads_c;  /**< beta != 0: may be another kernel, which a warm call must have loaded */
+    int32_t in_place; /**< C is D: likewise */
+    int32_t unused;   /**< 0: fills the struct to a multiple of 8 bytes */
 } tlob_plan_key;
 
 /** Descriptors and an algorithm. Nothing in it changes after it is made but the bias pointer. */
@@ -32,8 +32,8 @@ typedef struct tlob_plan {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c; /**< `c` serves D as well */
     cublasLtMatmulAlgo_t algo;
-    size_t workspace_bytes;               /**< what the algorithm uses of the lane's workspace */
-    const float *bias;                    /**< the pointer that `desc` holds */
+    size_t workspace_bytes; /**< what the algorithm uses of the lane's workspace */
+    const float *bias;      /**< the pointer that `desc` holds */
 } tlob_plan;
 
 /** Open addressing with linear probing; grows, never shrinks; a plan is never dropped, for a captured graph used it. */
@@ -58,8 +58,8 @@ static inline const float *tlob_plan_c(const tlob_gemm *gemm, const tlob_gemm_op
 void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
 /**
- * The plan of a product, ready to run with the bias of `x`. On a hit: no allocation, no query, nothing built. On a miss:
- * builds descriptors and asks the heuristic once.
+ * The plan of a product, ready to run with the bias of `x`. On a hit: no allocation, no query, nothing built. On a
+ * miss: builds descriptors and asks the heuristic once.
  *
  * Errors: NOT_WARM for a miss while the stream is captured; UNSUPPORTED where the library knows no algorithm; BACKEND;
  * OUT_OF_MEMORY.
