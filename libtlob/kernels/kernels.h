@@ -1,7 +1,7 @@
 /**
  * What no vendor library has, once per memory space: CUDA kernels (*.cu) and their plain C twins (*_host.c), which
- * accumulate in double. Launchers only enqueue on `stream` and return a cudaError_t as a number, 0 for success; the twins
- * ignore `stream`. Arguments have been validated. No atomics; every sum has a fixed order.
+ * accumulate in double. Launchers only enqueue on `stream` and return a cudaError_t as a number, 0 for success; the
+ * twins ignore `stream`. Arguments have been validated. No atomics; every sum has a fixed order.
  */
 #ifndef TLOB_KERNELS_H
 #define TLOB_KERNELS_H
@@ -25,7 +25,7 @@ typedef struct tlob_affine_args {
 
 /**
  * Attention in groups of tokens. Element e of token t of group g lies at base(g) + t*token_stride + e in Q, K, V, O and
- * their gradients, with base(g) = (g / inner)*outer_stride + (g % inner)*inner_stride:
+ * their gradients, with base(g) = (g / inner)*outer_stride + (g % inner)*inner_stride; inner divides groups:
  *
  *     FEATURE: a group is a column:          inner 1,              outer_stride d_out,     token_stride head_dim
  *     TIME:    a group is a head of a sample: inner d_out/head_dim, inner_stride head_dim, outer_stride seq*d_out,
@@ -37,11 +37,11 @@ typedef struct tlob_attend_args {
     int64_t groups, tokens, head_dim;
     int64_t inner, inner_stride, outer_stride, token_stride;
     const float *q, *k, *v;
-    float *o;               /**< forward: written */
+    float *o;               /**< forward: written; backward: read */
     float *row_max;         /**< [groups*tokens] largest scaled score of the row: forward writes, backward reads */
     float *row_inv_sum;     /**< [groups*tokens] 1 / sum exp(s - max), which is also the row's largest P; likewise */
     const float *d_o;       /**< backward: dLoss/dO */
-    float *row_dot;         /**< [groups*tokens] backward scratch: rowsum(dP * P) */
+    float *row_dot;         /**< [groups*tokens] backward scratch: rowsum(dP * P), which is also rowsum(dO * O) */
     float *dq, *dk, *dv;    /**< backward: written */
 } tlob_attend_args;
 
@@ -50,7 +50,7 @@ typedef struct tlob_xent_args {
     int64_t samples;
     const float *logits;    /**< [3, samples] */
     const uint8_t *labels;  /**< [samples] */
-    float *dlogits;         /**< [3, samples]: (softmax - onehot) / samples, or NULL */
+    float *dlogits;         /**< [3, samples]: (softmax - onehot) / samples, or NULL; NaN where the label is above 2 */
     float *figures;         /**< [2, samples]: loss and 1 or 0 for right or wrong; a label above 2 gives NaN and 0 */
 } tlob_xent_args;
 
@@ -73,16 +73,27 @@ typedef struct tlob_kernels {
     int (*attend_forward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);
-    /** out[i] = scale * sum over j of x[i + j*m], i < m, j < n; partial: scratch of tlob_row_sum_scratch(m, n) floats. */
+    /** out[i] = scale * sum over j of x[i + j*m], i < m, j < n; partial: tlob_row_sum_scratch(m, n) floats. */
     int (*row_sum)(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale, float *partial,
                    float *out);
     int (*adam)(struct CUstream_st *stream, const tlob_adam_args *args);
+    /** *dst = value in the order of the stream: how optimizer scalars reach memory that the host may not write. */
+    int (*set_scalar)(struct CUstream_st *stream, float *dst, float value);
     /** w[i] = bound * u_i with u_i in [-1, 1), from block i/4, word i%4 of Philox4x32-10, key `seed`, counter
      *  (i/4, `space`): bit-equal in both memory spaces. */
     int (*uniform)(struct CUstream_st *stream, int64_t count, float bound, uint64_t seed, uint32_t space, float *w);
 } tlob_kernels;
 
-/** Floats of scratch that row_sum needs; never negative. */
+/** Counter spaces of `uniform`, so that matrices drawn from one seed share no block of random numbers. */
+enum {
+    TLOB_SPACE_W_Q,
+    TLOB_SPACE_W_K,
+    TLOB_SPACE_W_V,
+    TLOB_SPACE_W_O,
+    TLOB_SPACE_HEAD,
+};
+
+/** Floats of scratch that row_sum needs: at least 1, and no less for a larger n. */
 int64_t tlob_row_sum_scratch(int64_t m, int64_t n);
 
 extern const tlob_kernels tlob_kernels_host;

@@ -1,0 +1,37 @@
+/** The kernels by name, for the two tables: one list of signatures declares both, so that they cannot drift apart. */
+#ifndef TLOB_KERNELS_TABLE_H
+#define TLOB_KERNELS_TABLE_H
+
+#include "libtlob/kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TLOB_KERNEL_LIST(space)                                                                                        \
+    int tlob_##space##_affine(struct CUstream_st *stream, const tlob_affine_args *args);                               \
+    int tlob_##space##_attend_forward(struct CUstream_st *stream, const tlob_attend_args *args);                       \
+    int tlob_##space##_attend_backward(struct CUstream_st *stream, const tlob_attend_args *args);                      \
+    int tlob_##space##_cross_entropy(struct CUstream_st *stream, const tlob_xent_args *args);                          \
+    int tlob_##space##_row_sum(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale,          \
+                               float *partial, float *out);                                                            \
+    int tlob_##space##_adam(struct CUstream_st *stream, const tlob_adam_args *args);                                   \
+    int tlob_##space##_set_scalar(struct CUstream_st *stream, float *dst, float value);                                \
+    int tlob_##space##_uniform(struct CUstream_st *stream, int64_t count, float bound, uint64_t seed,                  \
+                               uint32_t counter, float *w)
+
+TLOB_KERNEL_LIST(host);
+TLOB_KERNEL_LIST(cuda);
+
+#define TLOB_KERNEL_TABLE(space)                                                                                       \
+    {                                                                                                                  \
+        .affine = tlob_##space##_affine, .attend_forward = tlob_##space##_attend_forward,                              \
+        .attend_backward = tlob_##space##_attend_backward, .cross_entropy = tlob_##space##_cross_entropy,              \
+        .row_sum = tlob_##space##_row_sum, .adam = tlob_##space##_adam, .set_scalar = tlob_##space##_set_scalar,       \
+        .uniform = tlob_##space##_uniform,                                                                             \
+    }
+
+#ifdef __cplusplus
+}
+#endif
+#endif
