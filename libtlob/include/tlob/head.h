@@ -10,7 +10,7 @@ extern "C" {
 
 #define TLOB_CLASSES 3 /**< 0 up, 1 stationary, 2 down */
 
-/** Floats in a head's flat parameters [W | b]: W is [3, features] column-major, b has 3. */
+/** Floats in a head's flat parameters [W | b]: W is [3, features] column-major, b has 3. `features` >= 1. */
 TLOB_API int64_t tlob_head_weight_count(int64_t features);
 
 /** Xavier uniform W from `seed` (a counter space of its own), b = 0; otherwise as tlob_block_init_weights. */
@@ -19,7 +19,13 @@ TLOB_API tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t feature
 /** Scratch of a head. One head serves one stream at a time. */
 typedef struct tlob_head tlob_head;
 
-/** Scratch for up to `max_samples` samples of `features` inputs. Free with tlob_head_destroy. */
+/** Most samples of a head: as far as float32 counts, so that the number classified right is exact. */
+#define TLOB_HEAD_SAMPLES_MAX ((int64_t)1 << 24)
+
+/**
+ * Scratch for up to `max_samples` (1 to TLOB_HEAD_SAMPLES_MAX) samples of `features` (>= 1) inputs. Free with
+ * tlob_head_destroy. Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ */
 TLOB_API tlob_status tlob_head_create(tlob_context *ctx, int64_t features, int64_t max_samples, tlob_head **head);
 
 /** Frees and sets `*head` to NULL; NULL is allowed. */
@@ -40,16 +46,17 @@ typedef struct tlob_loss {
 
 /**
  * Cross-entropy of logits against `labels` (`samples` bytes, 0 to 2, in the memory of the context) and its gradients,
- * the mean over samples: dlogits = (softmax - onehot) / samples, dW = dlogits y^T, db = rowsum(dlogits),
+ * the mean over samples (>= 1): dlogits = (softmax - onehot) / samples, dW = dlogits y^T, db = rowsum(dlogits),
  * dy = W^T dlogits. dweights: flat as the weights, overwritten; dy: [features, samples], overwritten; both NULL: loss
- * alone. Asynchronous; no atomics, fixed order of summation. A label above 2 gives a NaN loss and never a wild read: check
- * labels on the host with tlob_labels_check before they are uploaded. Errors: as tlob_gemm_run.
+ * alone, and weights and y may be NULL too. Asynchronous; no atomics, fixed order of summation. A label above 2 gives a
+ * NaN loss, NaN gradients and never a wild read: check labels on the host with tlob_labels_check before they are
+ * uploaded. Errors: as tlob_gemm_run.
  */
 TLOB_API tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
                                     const float *logits, const uint8_t *labels, int64_t samples, float *dweights,
                                     float *dy);
 
-/** The result of the last tlob_head_loss. Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
+/** The result of the last tlob_head_loss; ARGUMENT before the first. Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
 TLOB_API tlob_status tlob_head_result(tlob_head *head, tlob_stream *stream, tlob_loss *loss);
 
 /** Whether `count` labels in host memory are all 0, 1 or 2. Errors: TLOB_ERR_LABEL names index and value. */

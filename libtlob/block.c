@@ -1,0 +1,430 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "libtlob/parts.h"
+
+#define NEVER ((int64_t)-1) /* in place of a number of samples: no forward pass has left anything here */
+
+struct tlob_block {
+    tlob_context *ctx;
+    tlob_block_shape shape;
+    int64_t max_samples;
+    int64_t samples;     /* of the last forward pass, or NEVER */
+    tlob_buffer *proj;   /* Q, K, V one after the other: [d_out, N] each, N of the last forward pass */
+    tlob_buffer *o;      /* [d_out, N] */
+    tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
+    tlob_buffer *d_o;
+    tlob_buffer *rows;    /* row_max, row_inv_sum, row_dot: one float for each softmax row */
+    tlob_buffer *partial; /* of the sum behind mean_max */
+    tlob_buffer *mean;    /* one float */
+};
+
+/* --- shapes ---------------------------------------------------------------------------------------------------- */
+
+tlob_block_shape tlob_block_shape_default(void) {
+    return (tlob_block_shape){.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE};
+}
+
+static tlob_status check_positive(int64_t value, const char *name) {
+    if (value >= 1)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_block_shape_check", "%s is %" PRId64 ", must be at least 1", name, value);
+}
+
+/* The largest products that the rest of this file forms without a check: 4*d_out*(d_in + d_out) and 4*(d_in +
+ * d_out)*seq. */
+static bool sizes_fit(const tlob_block_shape *s) {
+    int64_t rows, product;
+    return !__builtin_add_overflow(s->d_in, s->d_out, &rows) && tlob_mul(rows, 16, &rows) &&
+           tlob_mul(rows, s->d_out, &product) && tlob_mul(rows, s->seq, &product);
+}
+
+tlob_status tlob_block_shape_check(const tlob_block_shape *shape) {
+    const char *where = "tlob_block_shape_check";
+    if (!shape)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "shape is NULL");
+    tlob_status status = check_positive(shape->d_in, "d_in");
+    if (status == TLOB_OK)
+        status = check_positive(shape->d_out, "d_out");
+    if (status == TLOB_OK)
+        status = check_positive(shape->seq, "seq");
+    if (status != TLOB_OK)
+        return status;
+    if (shape->head_dim < 1 || shape->head_dim > TLOB_HEAD_DIM_MAX)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "head_dim is %" PRId64 ", must be from 1 to %d", shape->head_dim,
+                         TLOB_HEAD_DIM_MAX);
+    if (shape->d_out % shape->head_dim)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "head_dim is %" PRId64 ", which does not divide d_out, %" PRId64,
+                         shape->head_dim, shape->d_out);
+    if (shape->axis != TLOB_AXIS_FEATURE && shape->axis != TLOB_AXIS_TIME)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "axis is %d, must be TLOB_AXIS_FEATURE or TLOB_AXIS_TIME",
+                         (int)shape->axis);
+    if (!sizes_fit(shape))
+        return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                         "d_in %" PRId64 ", d_out %" PRId64 " and seq %" PRId64 " make arrays of more than 2^63 bytes",
+                         shape->d_in, shape->d_out, shape->seq);
+    return TLOB_OK;
+}
+
+static int64_t projection_count(const tlob_block_shape *s) {
+    return s->d_out * s->d_in;
+}
+
+int64_t tlob_block_weight_count(const tlob_block_shape *shape) {
+    return 3 * projection_count(shape) + shape->d_out * shape->d_out;
+}
+
+/* --- weights --------------------------------------------------------------------------------------------------- */
+
+tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, uint64_t seed, uint32_t space, float *w) {
+    const tlob_space *memory = stream->ctx->space;
+    float bound = (float)sqrt(6.0 / ((double)fan_in + (double)fan_out));
+    int code = memory->kernels->uniform(stream->cuda_stream, fan_in * fan_out, bound, seed, space, w);
+    return tlob_fail_cuda(memory, code, "kernel uniform");
+}
+
+tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_block_shape *shape, uint64_t seed, float *weights) {
+    const char *where = "tlob_block_init_weights";
+    tlob_status status = tlob_stream_check(stream, where);
+    if (status == TLOB_OK)
+        status = tlob_block_shape_check(shape);
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream->ctx, weights, where, "weights");
+    int previous;
+    if (status != TLOB_OK || (status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
+        return status;
+    for (uint32_t i = 0; i < 3 && status == TLOB_OK; i++)
+        status = tlob_xavier(stream, shape->d_in, shape->d_out, seed, TLOB_SPACE_W_Q + i,
+                             weights + i * projection_count(shape));
+    if (status == TLOB_OK)
+        status = tlob_xavier(stream, shape->d_out, shape->d_out, seed, TLOB_SPACE_W_O,
+                             weights + 3 * projection_count(shape));
+    tlob_leave(stream->ctx, previous);
+    return status;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------ */
+
+static int64_t columns_of(const tlob_block *block, int64_t samples) {
+    return samples * block->shape.seq;
+}
+
+/* Softmax rows: one for each run of head_dim elements, on either axis. */
+static int64_t rows_of(const tlob_block *block, int64_t samples) {
+    return columns_of(block, samples) * (block->shape.d_out / block->shape.head_dim);
+}
+
+/* All scratch, each array of exactly its size, so that an overrun is one for a memory checker too. */
+static tlob_status create_scratch(tlob_block *block, const char *where) {
+    const tlob_block_shape *s = &block->shape;
+    tlob_context *ctx = block->ctx;
+    int64_t columns, elements, input;
+    if (!tlob_mul(block->max_samples, s->seq, &columns) || !tlob_mul(columns, 16 * s->d_out, &elements) ||
+        !tlob_mul(columns, 4 * s->d_in, &input))
+        return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                         "max_samples is %" PRId64 ": with seq %" PRId64 ", d_in %" PRId64 " and d_out %" PRId64
+                         " an array would exceed 2^63 bytes",
+                         block->max_samples, s->seq, s->d_in, s->d_out);
+    int64_t rows = rows_of(block, block->max_samples);
+    tlob_status status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->proj);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, s->d_out, columns, where, &block->o);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->d_proj);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, s->d_out, columns, where, &block->d_o);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 3, rows, where, &block->rows);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 1, tlob_row_sum_scratch(1, rows), where, &block->partial);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 1, 1, where, &block->mean);
+    return status;
+}
+
+tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape *shape, int64_t max_samples, tlob_block **out) {
+    const char *where = "tlob_block_create";
+    if (!out)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "block is NULL");
+    *out = NULL;
+    tlob_status status = tlob_context_check(ctx, where);
+    if (status == TLOB_OK)
+        status = tlob_block_shape_check(shape);
+    if (status != TLOB_OK)
+        return status;
+    if (max_samples < 1)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "max_samples is %" PRId64 ", must be at least 1", max_samples);
+    tlob_block *block = calloc(1, sizeof(*block));
+    if (!block)
+        return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a block", sizeof(*block));
+    block->ctx = ctx;
+    block->shape = *shape;
+    block->max_samples = max_samples;
+    block->samples = NEVER;
+    tlob_context_ref(ctx);
+    status = create_scratch(block, where);
+    if (status != TLOB_OK)
+        tlob_block_destroy(&block);
+    *out = block;
+    return status;
+}
+
+void tlob_block_destroy(tlob_block **ptr) {
+    if (!ptr || !*ptr)
+        return;
+    tlob_block *block = *ptr;
+    *ptr = NULL;
+    tlob_buffer_destroy(&block->proj);
+    tlob_buffer_destroy(&block->o);
+    tlob_buffer_destroy(&block->d_proj);
+    tlob_buffer_destroy(&block->d_o);
+    tlob_buffer_destroy(&block->rows);
+    tlob_buffer_destroy(&block->partial);
+    tlob_buffer_destroy(&block->mean);
+    tlob_context_unref(block->ctx);
+    free(block);
+}
+
+/* --- forward --------------------------------------------------------------------------------------------------- */
+
+static tlob_status check_call(const tlob_block *block, const tlob_stream *stream, const char *where) {
+    if (!block)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "block is NULL");
+    return tlob_stream_check_in(stream, block->ctx, where);
+}
+
+/* The attention of `samples` samples, with every pointer that either pass needs. Q, K and V lie N columns apart, N
+ * being the columns in use and not the capacity: exactly where the strided-batched product puts them. */
+static tlob_attend_args attend_args(const tlob_block *block, int64_t samples) {
+    const tlob_block_shape *s = &block->shape;
+    const int64_t chunk = s->d_out * columns_of(block, samples), heads = s->d_out / s->head_dim;
+    const int64_t rows = rows_of(block, samples);
+    const bool time = s->axis == TLOB_AXIS_TIME;
+    float *proj = tlob_floats(block->proj), *d_proj = tlob_floats(block->d_proj), *stats = tlob_floats(block->rows);
+    return (tlob_attend_args){
+        .groups = time ? samples * heads : columns_of(block, samples),
+        .tokens = time ? s->seq : heads,
+        .head_dim = s->head_dim,
+        .inner = time ? heads : 1,
+        .inner_stride = time ? s->head_dim : 0,
+        .outer_stride = time ? s->seq * s->d_out : s->d_out,
+        .token_stride = time ? s->d_out : s->head_dim,
+        .q = proj,
+        .k = proj + chunk,
+        .v = proj + 2 * chunk,
+        .o = tlob_floats(block->o),
+        .row_max = stats,
+        .row_inv_sum = stats + rows,
+        .row_dot = stats + 2 * rows,
+        .d_o = tlob_floats(block->d_o),
+        .dq = d_proj,
+        .dk = d_proj + chunk,
+        .dv = d_proj + 2 * chunk,
+    };
+}
+
+/* [Q K V] = [W_Q W_K W_V] X: the weights follow each other, X is shared. */
+static tlob_status project(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                           int64_t columns) {
+    const tlob_block_shape *s = &block->shape;
+    tlob_gemm g = tlob_gemm_init(s->d_out, columns, s->d_in);
+    g.batch = 3;
+    g.stride_a = projection_count(s);
+    g.stride_b = 0;
+    g.stride_c = s->d_out * columns;
+    const tlob_gemm_operands operands = {.a = weights, .b = x, .d = tlob_floats(block->proj)};
+    return tlob_gemm_run(stream, &g, &operands);
+}
+
+/* Y = W_O O. */
+static tlob_status project_out(const tlob_block *block, tlob_stream *stream, const float *w_o, int64_t columns,
+                               float *y) {
+    tlob_gemm g = tlob_gemm_init(block->shape.d_out, columns, block->shape.d_out);
+    const tlob_gemm_operands operands = {.a = w_o, .b = tlob_floats(block->o), .d = y};
+    return tlob_gemm_run(stream, &g, &operands);
+}
+
+static tlob_status forward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                           int64_t samples, float *y) {
+    const tlob_space *space = block->ctx->space;
+    const int64_t columns = columns_of(block, samples);
+    const tlob_attend_args args = attend_args(block, samples);
+    tlob_status status = project(block, stream, weights, x, columns);
+    if (status == TLOB_OK)
+        status =
+            tlob_fail_cuda(space, space->kernels->attend_forward(stream->cuda_stream, &args), "kernel attend_forward");
+    if (status == TLOB_OK)
+        status = project_out(block, stream, weights + 3 * projection_count(&block->shape), columns, y);
+    return status;
+}
+
+tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                               int64_t samples, float *y) {
+    const char *where = "tlob_block_forward";
+    tlob_status status = check_call(block, stream, where);
+    if (status == TLOB_OK)
+        status = tlob_check_samples(samples, 0, block->max_samples, where);
+    if (status == TLOB_OK)
+        status = tlob_check_floats(block->ctx, weights, where, "weights");
+    if (status == TLOB_OK && samples > 0)
+        status = tlob_check_floats(block->ctx, x, where, "x");
+    if (status == TLOB_OK && samples > 0)
+        status = tlob_check_floats(block->ctx, y, where, "y");
+    int previous;
+    if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
+        return status;
+    block->samples = NEVER; /* until all of it is there: a backward pass must not meet one half */
+    if (samples > 0)
+        status = forward(block, stream, weights, x, samples, y);
+    if (status == TLOB_OK)
+        block->samples = samples;
+    tlob_leave(block->ctx, previous);
+    return status;
+}
+
+/* --- backward -------------------------------------------------------------------------------------------------- */
+
+/* dO = W_O^T dY and dW_O = dY O^T. */
+static tlob_status backward_out(const tlob_block *block, tlob_stream *stream, const float *w_o, const float *dy,
+                                int64_t columns, float *dw_o) {
+    const int64_t d_out = block->shape.d_out;
+    tlob_gemm g = tlob_gemm_init(d_out, columns, d_out);
+    g.transa = TLOB_OP_T;
+    const tlob_gemm_operands to_o = {.a = w_o, .b = dy, .d = tlob_floats(block->d_o)};
+    tlob_status status = tlob_gemm_run(stream, &g, &to_o);
+    if (status != TLOB_OK)
+        return status;
+    g = tlob_gemm_init(d_out, d_out, columns);
+    g.transb = TLOB_OP_T;
+    g.ldb = d_out;
+    const tlob_gemm_operands to_w = {.a = dy, .b = tlob_floats(block->o), .d = dw_o};
+    return tlob_gemm_run(stream, &g, &to_w);
+}
+
+/* dW_{Q,K,V} = d{Q,K,V} X^T: [d_out, d_in] each, as the weights lie. */
+static tlob_status backward_weights(const tlob_block *block, tlob_stream *stream, const float *x, int64_t columns,
+                                    float *dweights) {
+    const tlob_block_shape *s = &block->shape;
+    tlob_gemm g = tlob_gemm_init(s->d_out, s->d_in, columns);
+    g.transb = TLOB_OP_T;
+    g.ldb = s->d_in;
+    g.batch = 3;
+    g.stride_a = s->d_out * columns;
+    g.stride_b = 0;
+    g.stride_c = projection_count(s);
+    const tlob_gemm_operands operands = {.a = tlob_floats(block->d_proj), .b = x, .d = dweights};
+    return tlob_gemm_run(stream, &g, &operands);
+}
+
+/* dX = W_Q^T dQ + W_K^T dK + W_V^T dV: three products, the later two added to the first. One product would need the
+ * weights, or their gradients, stacked by rows. */
+static tlob_status backward_input(const tlob_block *block, tlob_stream *stream, const float *weights, int64_t columns,
+                                  float *dx) {
+    const tlob_block_shape *s = &block->shape;
+    tlob_status status = TLOB_OK;
+    for (int i = 0; i < 3 && status == TLOB_OK; i++) {
+        tlob_gemm g = tlob_gemm_init(s->d_in, columns, s->d_out);
+        g.transa = TLOB_OP_T;
+        g.lda = s->d_out;
+        g.beta = i == 0 ? 0.0f : 1.0f;
+        const tlob_gemm_operands operands = {
+            .a = weights + i * projection_count(s),
+            .b = tlob_floats(block->d_proj) + i * s->d_out * columns,
+            .c = dx,
+            .d = dx,
+        };
+        status = tlob_gemm_run(stream, &g, &operands);
+    }
+    return status;
+}
+
+static tlob_status backward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                            const float *dy, float *dweights, float *dx) {
+    const tlob_space *space = block->ctx->space;
+    const int64_t columns = columns_of(block, block->samples), w_o = 3 * projection_count(&block->shape);
+    if (columns == 0) /* a sum over no samples */
+        return tlob_fill(stream, dweights, 0, sizeof(float) * (size_t)tlob_block_weight_count(&block->shape));
+    const tlob_attend_args args = attend_args(block, block->samples);
+    tlob_status status = backward_out(block, stream, weights + w_o, dy, columns, dweights + w_o);
+    if (status == TLOB_OK)
+        status = tlob_fail_cuda(space, space->kernels->attend_backward(stream->cuda_stream, &args),
+                                "kernel attend_backward");
+    if (status == TLOB_OK)
+        status = backward_weights(block, stream, x, columns, dweights);
+    if (status == TLOB_OK && dx)
+        status = backward_input(block, stream, weights, columns, dx);
+    return status;
+}
+
+static tlob_status check_backward(const tlob_block *block, const float *weights, const float *x, const float *dy,
+                                  int64_t samples, const float *dweights, const float *dx) {
+    const char *where = "tlob_block_backward";
+    const tlob_context *ctx = block->ctx;
+    if (block->samples == NEVER)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "the block holds no forward pass: call tlob_block_forward first");
+    if (samples != block->samples)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "samples is %" PRId64 ", and the last forward pass had %" PRId64,
+                         samples, block->samples);
+    tlob_status status = tlob_check_floats(ctx, weights, where, "weights");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(ctx, dweights, where, "dweights");
+    if (status == TLOB_OK && samples > 0)
+        status = tlob_check_floats(ctx, x, where, "x");
+    if (status == TLOB_OK && samples > 0)
+        status = tlob_check_floats(ctx, dy, where, "dy");
+    if (status == TLOB_OK && samples > 0 && dx)
+        status = tlob_check_floats(ctx, dx, where, "dx");
+    return status;
+}
+
+tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                const float *dy, int64_t samples, float *dweights, float *dx) {
+    tlob_status status = check_call(block, stream, "tlob_block_backward");
+    if (status == TLOB_OK)
+        status = check_backward(block, weights, x, dy, samples, dweights, dx);
+    int previous;
+    if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
+        return status;
+    status = backward(block, stream, weights, x, dy, dweights, dx);
+    tlob_leave(block->ctx, previous);
+    return status;
+}
+
+/* --- what is inside -------------------------------------------------------------------------------------------- */
+
+tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *value) {
+    const char *where = "tlob_block_mean_max";
+    tlob_status status = check_call(block, stream, where);
+    if (status != TLOB_OK)
+        return status;
+    if (!value)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "value is NULL");
+    *value = NAN; /* the mean of no rows */
+    if (block->samples <= 0)
+        return TLOB_OK;
+    const tlob_space *space = block->ctx->space;
+    const tlob_attend_args args = attend_args(block, block->samples);
+    const int64_t rows = rows_of(block, block->samples);
+    int previous;
+    if ((status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
+        return status;
+    int code = space->kernels->row_sum(stream->cuda_stream, 1, rows, args.row_inv_sum, (float)(1.0 / (double)rows),
+                                       tlob_floats(block->partial), tlob_floats(block->mean));
+    status = tlob_fail_cuda(space, code, "kernel row_sum");
+    tlob_leave(block->ctx, previous);
+    return status == TLOB_OK ? tlob_download(stream, value, tlob_buffer_data(block->mean), sizeof(*value)) : status;
+}
+
+tlob_status tlob_block_get_state(const tlob_block *block, tlob_block_state *state) {
+    const char *where = "tlob_block_get_state";
+    if (!block || !state)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", block ? "state" : "block");
+    tlob_status status = tlob_context_check(block->ctx, where);
+    if (status != TLOB_OK)
+        return status;
+    if (block->samples == NEVER)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "the block holds no forward pass: call tlob_block_forward first");
+    const tlob_attend_args args = attend_args(block, block->samples);
+    *state = (tlob_block_state){.q = args.q, .k = args.k, .v = args.v, .o = args.o};
+    return TLOB_OK;
+}

@@ -1,0 +1,242 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "libtlob/parts.h"
+
+struct tlob_head {
+    tlob_context *ctx;
+    int64_t features, max_samples;
+    int64_t samples;      /* of the last loss; 0 before the first */
+    tlob_buffer *dlogits; /* [3, samples] */
+    tlob_buffer *figures; /* [2, samples]: loss, and whether right */
+    tlob_buffer *partial; /* of the sums over samples */
+    tlob_buffer *sums;    /* the two figures, summed */
+};
+
+int64_t tlob_head_weight_count(int64_t features) {
+    return TLOB_CLASSES * features + TLOB_CLASSES;
+}
+
+static tlob_status check_features(int64_t features, const char *where) {
+    if (features >= 1 && features <= INT64_MAX / 16 - TLOB_CLASSES)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_ARGUMENT, where, "features is %" PRId64 ", must be from 1 to 2^59", features);
+}
+
+tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t features, uint64_t seed, float *weights) {
+    const char *where = "tlob_head_init_weights";
+    tlob_status status = tlob_stream_check(stream, where);
+    if (status == TLOB_OK)
+        status = check_features(features, where);
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream->ctx, weights, where, "weights");
+    int previous;
+    if (status != TLOB_OK || (status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
+        return status;
+    status = tlob_xavier(stream, features, TLOB_CLASSES, seed, TLOB_SPACE_HEAD, weights);
+    if (status == TLOB_OK)
+        status = tlob_fill(stream, weights + TLOB_CLASSES * features, 0, TLOB_CLASSES * sizeof(float));
+    tlob_leave(stream->ctx, previous);
+    return status;
+}
+
+static tlob_status create_scratch(tlob_head *head, const char *where) {
+    tlob_context *ctx = head->ctx;
+    tlob_status status = tlob_create_floats(ctx, TLOB_CLASSES, head->max_samples, where, &head->dlogits);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 2, head->max_samples, where, &head->figures);
+    if (status == TLOB_OK)
+        status =
+            tlob_create_floats(ctx, 1, tlob_row_sum_scratch(TLOB_CLASSES, head->max_samples), where, &head->partial);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 2, 1, where, &head->sums);
+    return status;
+}
+
+tlob_status tlob_head_create(tlob_context *ctx, int64_t features, int64_t max_samples, tlob_head **out) {
+    const char *where = "tlob_head_create";
+    if (!out)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "head is NULL");
+    *out = NULL;
+    tlob_status status = tlob_context_check(ctx, where);
+    if (status == TLOB_OK)
+        status = check_features(features, where);
+    if (status != TLOB_OK)
+        return status;
+    if (max_samples < 1 || max_samples > TLOB_HEAD_SAMPLES_MAX)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "max_samples is %" PRId64 ", must be from 1 to %" PRId64,
+                         max_samples, TLOB_HEAD_SAMPLES_MAX);
+    tlob_head *head = calloc(1, sizeof(*head));
+    if (!head)
+        return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a head", sizeof(*head));
+    head->ctx = ctx;
+    head->features = features;
+    head->max_samples = max_samples;
+    tlob_context_ref(ctx);
+    status = create_scratch(head, where);
+    if (status != TLOB_OK)
+        tlob_head_destroy(&head);
+    *out = head;
+    return status;
+}
+
+void tlob_head_destroy(tlob_head **ptr) {
+    if (!ptr || !*ptr)
+        return;
+    tlob_head *head = *ptr;
+    *ptr = NULL;
+    tlob_buffer_destroy(&head->dlogits);
+    tlob_buffer_destroy(&head->figures);
+    tlob_buffer_destroy(&head->partial);
+    tlob_buffer_destroy(&head->sums);
+    tlob_context_unref(head->ctx);
+    free(head);
+}
+
+static tlob_status check_call(const tlob_head *head, const tlob_stream *stream, const char *where) {
+    if (!head)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "head is NULL");
+    return tlob_stream_check_in(stream, head->ctx, where);
+}
+
+tlob_status tlob_head_forward(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                              int64_t samples, float *logits) {
+    const char *where = "tlob_head_forward";
+    tlob_status status = check_call(head, stream, where);
+    if (status == TLOB_OK)
+        status = tlob_check_samples(samples, 0, head->max_samples, where);
+    if (status == TLOB_OK)
+        status = tlob_check_floats(head->ctx, weights, where, "weights");
+    if (status == TLOB_OK && samples > 0)
+        status = tlob_check_floats(head->ctx, y, where, "y");
+    if (status == TLOB_OK && samples > 0)
+        status = tlob_check_floats(head->ctx, logits, where, "logits");
+    if (status != TLOB_OK)
+        return status;
+    tlob_gemm g = tlob_gemm_init(TLOB_CLASSES, samples, head->features);
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    const tlob_gemm_operands operands = {
+        .a = weights,
+        .b = y,
+        .d = logits,
+        .bias = weights + TLOB_CLASSES * head->features,
+    };
+    return tlob_gemm_run(stream, &g, &operands);
+}
+
+/* Loss and hits of every sample, and their sums. */
+static tlob_status measure(const tlob_head *head, tlob_stream *stream, const float *logits, const uint8_t *labels,
+                           int64_t samples, bool gradients) {
+    const tlob_space *space = head->ctx->space;
+    const tlob_xent_args args = {
+        .samples = samples,
+        .logits = logits,
+        .labels = labels,
+        .dlogits = gradients ? tlob_floats(head->dlogits) : NULL,
+        .figures = tlob_floats(head->figures),
+    };
+    tlob_status status =
+        tlob_fail_cuda(space, space->kernels->cross_entropy(stream->cuda_stream, &args), "kernel cross_entropy");
+    if (status != TLOB_OK)
+        return status;
+    int code = space->kernels->row_sum(stream->cuda_stream, 2, samples, args.figures, 1.0f, tlob_floats(head->partial),
+                                       tlob_floats(head->sums));
+    return tlob_fail_cuda(space, code, "kernel row_sum");
+}
+
+/* dW = dlogits y^T, db = rowsum(dlogits), dy = W^T dlogits. */
+static tlob_status backward(const tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                            int64_t samples, float *dweights, float *dy) {
+    const tlob_space *space = head->ctx->space;
+    const float *dlogits = tlob_floats(head->dlogits);
+    tlob_gemm g = tlob_gemm_init(TLOB_CLASSES, head->features, samples);
+    g.transb = TLOB_OP_T;
+    g.ldb = head->features;
+    const tlob_gemm_operands to_w = {.a = dlogits, .b = y, .d = dweights};
+    tlob_status status = tlob_gemm_run(stream, &g, &to_w);
+    if (status != TLOB_OK)
+        return status;
+    int code = space->kernels->row_sum(stream->cuda_stream, TLOB_CLASSES, samples, dlogits, 1.0f,
+                                       tlob_floats(head->partial), dweights + TLOB_CLASSES * head->features);
+    if ((status = tlob_fail_cuda(space, code, "kernel row_sum")) != TLOB_OK)
+        return status;
+    g = tlob_gemm_init(head->features, samples, TLOB_CLASSES);
+    g.transa = TLOB_OP_T;
+    g.lda = TLOB_CLASSES;
+    const tlob_gemm_operands to_y = {.a = weights, .b = dlogits, .d = dy};
+    return tlob_gemm_run(stream, &g, &to_y);
+}
+
+static tlob_status check_loss(const tlob_head *head, const float *weights, const float *y, const float *logits,
+                              const uint8_t *labels, int64_t samples, const float *dweights, const float *dy) {
+    const char *where = "tlob_head_loss";
+    const tlob_context *ctx = head->ctx;
+    tlob_status status = tlob_check_samples(samples, 1, head->max_samples, where);
+    if (status == TLOB_OK && !dweights != !dy)
+        status =
+            tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL and %s is not: give both, or neither for the loss alone",
+                      dweights ? "dy" : "dweights", dweights ? "dweights" : "dy");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(ctx, logits, where, "logits");
+    if (status == TLOB_OK)
+        status = labels ? tlob_check_pointer(ctx, labels, where, "labels")
+                        : tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
+    if (status != TLOB_OK || !dweights)
+        return status;
+    status = tlob_check_floats(ctx, weights, where, "weights");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(ctx, y, where, "y");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(ctx, dweights, where, "dweights");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(ctx, dy, where, "dy");
+    return status;
+}
+
+tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                           const float *logits, const uint8_t *labels, int64_t samples, float *dweights, float *dy) {
+    tlob_status status = check_call(head, stream, "tlob_head_loss");
+    if (status == TLOB_OK)
+        status = check_loss(head, weights, y, logits, labels, samples, dweights, dy);
+    int previous;
+    if (status != TLOB_OK || (status = tlob_enter(head->ctx, &previous)) != TLOB_OK)
+        return status;
+    head->samples = 0;
+    status = measure(head, stream, logits, labels, samples, dweights != NULL);
+    if (status == TLOB_OK)
+        head->samples = samples;
+    if (status == TLOB_OK && dweights)
+        status = backward(head, stream, weights, y, samples, dweights, dy);
+    tlob_leave(head->ctx, previous);
+    return status;
+}
+
+tlob_status tlob_head_result(tlob_head *head, tlob_stream *stream, tlob_loss *loss) {
+    const char *where = "tlob_head_result";
+    tlob_status status = check_call(head, stream, where);
+    if (status != TLOB_OK)
+        return status;
+    if (!loss)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "loss is NULL");
+    if (head->samples == 0)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "the head holds no loss: call tlob_head_loss first");
+    float sums[2];
+    status = tlob_download(stream, sums, tlob_buffer_data(head->sums), sizeof(sums));
+    if (status == TLOB_OK)
+        *loss = (tlob_loss){.loss = (float)((double)sums[0] / (double)head->samples), .correct = (int64_t)sums[1]};
+    return status;
+}
+
+tlob_status tlob_labels_check(const uint8_t *labels, int64_t count) {
+    const char *where = "tlob_labels_check";
+    if (count < 0)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "count is %" PRId64 ", must be at least 0", count);
+    if (!labels && count > 0)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
+    for (int64_t i = 0; i < count; i++) {
+        if (labels[i] >= TLOB_CLASSES)
+            return tlob_fail(TLOB_ERR_LABEL, where,
+                             "label %" PRId64 " is %d, must be 0 (up), 1 (stationary) or 2 (down)", i, labels[i]);
+    }
+    return TLOB_OK;
+}

@@ -1,0 +1,47 @@
+/** What the parts of a model share: block.c, head.c, adam.c, model.c. */
+#ifndef TLOB_PARTS_H
+#define TLOB_PARTS_H
+
+#include <inttypes.h>
+
+#include "libtlob/internal.h"
+
+/** ARGUMENT for NULL or a pointer that no float lies at, MEMORY_SPACE for one of another space; `name` is the
+ * argument's. */
+static inline tlob_status tlob_check_floats(const tlob_context *ctx, const float *ptr, const char *operation,
+                                            const char *name) {
+    if (!ptr)
+        return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%s is NULL", name);
+    if ((uintptr_t)ptr % sizeof(float))
+        return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%s (%p) is not aligned to a float", name, (const void *)ptr);
+    return tlob_check_pointer(ctx, ptr, operation, name);
+}
+
+/** ARGUMENT unless least <= samples <= most. */
+static inline tlob_status tlob_check_samples(int64_t samples, int64_t least, int64_t most, const char *operation) {
+    if (samples >= least && samples <= most)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_ARGUMENT, operation, "samples is %" PRId64 ", must be from %" PRId64 " to %" PRId64,
+                     samples, least, most);
+}
+
+/** A buffer of exactly a*b floats; ARGUMENT where that is more than an address space holds. */
+static inline tlob_status tlob_create_floats(tlob_context *ctx, int64_t a, int64_t b, const char *operation,
+                                             tlob_buffer **buffer) {
+    int64_t count, bytes;
+    if (!tlob_mul(a, b, &count) || !tlob_mul(count, (int64_t)sizeof(float), &bytes))
+        return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%" PRId64 " x %" PRId64 " floats are more than 2^63 bytes", a,
+                         b);
+    return tlob_buffer_create(ctx, (size_t)bytes, buffer);
+}
+
+/** The floats of a buffer. */
+static inline float *tlob_floats(const tlob_buffer *buffer) {
+    return tlob_buffer_data(buffer);
+}
+
+/** W ~ U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010). `w` has been checked, the device is
+ * current. */
+tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, uint64_t seed, uint32_t space, float *w);
+
+#endif
