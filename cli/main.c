@@ -1,0 +1,67 @@
+// The program `tlob`: finds the subcommand and hands over.
+#include "cli/common.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"info", cli_info, "what this build and this machine have, and the settings in force"},
+    {"explain", cli_explain, "which backend would run a matrix product, and why"},
+    {"synth", cli_synth, "write order-book files of a simulated market"},
+    {"features", cli_features, "check order-book files and write inputs and labels"},
+    {"train", cli_train, "train a TLOB attention block on order-book files"},
+    {"eval", cli_eval, "evaluate a trained block"},
+    {"parity", cli_parity, "compare every backend with the oracle"},
+    {"bench", cli_bench, "time matrix products and the block"},
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static void print_help(FILE *out) {
+    fprintf(out, "Usage: tlob COMMAND [OPTION...]\n"
+                 "From order-book files to a trained TLOB attention block, on GEMM backends chosen at run time.\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out,
+            "\n`tlob COMMAND --help' is the manual of a command; `tlob --version' prints the version.\n"
+            "A first run, without a GPU:\n\n"
+            "  tlob synth --out day --rows 20000\n"
+            "  tlob train --message day_message.csv --orderbook day_orderbook.csv --device host --out day.model\n"
+            "  tlob eval --message day_message.csv --orderbook day_orderbook.csv --device host --model day.model\n\n"
+            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was done is saved).\n");
+}
+
+// argp shows argv[0] in its messages: make it "tlob COMMAND".
+static int run_command(size_t index, int argc, char **argv) {
+    char name[32];
+    snprintf(name, sizeof name, "tlob %s", commands[index].name);
+    argv[0] = name;
+    int status = commands[index].run(argc, argv);
+    if (fflush(stdout) || ferror(stdout))
+        return cli_error("cannot write to standard output");
+    return status;
+}
+
+int main(int argc, char **argv) {
+    argp_err_exit_status = CLI_USAGE;
+    const char *command = argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(command, commands[i].name))
+            return run_command(i, argc - 1, argv + 1);
+    if (!strcmp(command, "--help") || !strcmp(command, "help")) {
+        print_help(stdout);
+        return CLI_OK;
+    }
+    if (!strcmp(command, "--version")) {
+        printf("tlob %s\n", tlob_version());
+        return CLI_OK;
+    }
+    if (*command)
+        cli_error("there is no command '%s'", command);
+    print_help(stderr);
+    return CLI_USAGE;
+}

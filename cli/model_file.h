@@ -1,0 +1,31 @@
+// The file of a trained model: safetensors with the weights, what inputs are normalised with, and how it was made.
+//
+// Tensors, all F32, row-major as safetensors has it (the library's matrices are column-major: transposed on the way):
+//
+//     w_q, w_k, w_v [d_out, d_in]   w_o [d_out, d_out]   w_head [3, d_out * seq]   b_head [3]   mean, std [d_in]
+//
+// Metadata (text): format, version, d_in, d_out, head_dim, axis, seq, levels, windows, horizon, smoothing, stride,
+// train_share, theta_mode, theta, seed, steps, batch, lr.
+#ifndef CLI_MODEL_FILE_H
+#define CLI_MODEL_FILE_H
+
+#include "cli/data.h"
+
+typedef struct cli_model_file {
+    tlob_block_shape shape;
+    cli_recipe recipe;
+    lob_norm norm;
+    uint64_t seed;
+    int64_t steps, batch;
+    float lr;
+    float *weights; // flat, as tlob_model_get_weights gives them; tlob_model_weight_count of them
+} cli_model_file;
+
+// Writes the file aside and puts it in place. False after printing why.
+bool cli_model_file_save(const char *path, const cli_model_file *file);
+
+// Reads and checks everything: a missing, misshapen or non-finite tensor and a metadata value that is missing, no
+// number or at odds with another is named. False after printing why; free file->weights after success.
+bool cli_model_file_load(const char *path, cli_model_file *file);
+
+#endif

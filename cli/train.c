@@ -1,0 +1,357 @@
+// `tlob train`: a TLOB attention block and its head, trained on order-book files.
+#include "cli/figures.h"
+#include "cli/model_file.h"
+
+#include "io/atomic_file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EVALUATE_AT_A_TIME 1024
+#define LOOK_EVERY         50 // steps between two looks at the loss: each waits for the device
+#define PROGRESS_SECONDS   0.2
+
+typedef struct train_options {
+    cli_context_options context;
+    cli_data_options data;
+    cli_recipe_options recipe;
+    int64_t steps, batch, d_out, head_dim;
+    uint64_t seed;
+    float lr;
+    const char *out, *losses;
+} train_options;
+
+enum { KEY_STEPS = CLI_KEY_OWN, KEY_BATCH, KEY_SEED, KEY_LR, KEY_D_OUT, KEY_HEAD_DIM, KEY_OUT, KEY_LOSSES };
+
+static const struct argp_option own_options[] = {
+    {NULL, 0, NULL, 0, "Training:", 4},
+    {"out", KEY_OUT, "FILE", 0, "Where the model is written: needed. A file that exists is replaced at the end", 4},
+    {"steps", KEY_STEPS, "COUNT", 0, "Steps of the optimizer (default 2000)", 4},
+    {"batch", KEY_BATCH, "SAMPLES", 0, "Samples of one step (default 64)", 4},
+    {"lr", KEY_LR, "NUMBER", 0, "Learning rate of Adam (default 0.001)", 4},
+    {"seed", KEY_SEED, "NUMBER", 0,
+     "Of the initial weights and of the order of samples: the same on every device (default 1)", 4},
+    {"d-out", KEY_D_OUT, "ROWS", 0, "Rows of the block's output (default 16)", 4},
+    {"head-dim", KEY_HEAD_DIM, "ROWS", 0, "Rows of a token (feature) or of a head (time); divides d-out (default 4)",
+     4},
+    {"losses", KEY_LOSSES, "FILE", 0, "Write the loss of every step as CSV: step,loss. Slower, for it waits each time",
+     4},
+    {0},
+};
+
+static const char doc[] =
+    "Trains a TLOB attention block with a classification head on order-book files."
+    "\vFrom each pair of files come order flow imbalances (the inputs) and trend labels: up, stationary, down. The "
+    "first "
+    "part of the samples is for training, the rest for validation; normalisation and theta are learnt from the "
+    "training "
+    "part alone, and no window or label crosses a file, a halt or the border between the parts. Batches are drawn at "
+    "random from the training part.\n"
+    "\n"
+    "At the end the figures of the validation part are printed: loss (mean cross-entropy), accuracy, macro-F1, the "
+    "share "
+    "of its commonest class (majority), and the focus of the attention (mean_max: 1 is one-hot). The model goes to "
+    "--out, with all that `tlob eval' needs.\n"
+    "\n"
+    "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
+    "that is not finite ends it with an error, and nothing is written but --losses.\n"
+    "\n"
+    "A line with rate, loss and time left is shown while it runs, if standard error is a terminal.";
+
+static const struct argp_child children[] = {
+    {&cli_context_argp, 0, NULL, 0}, {&cli_data_argp, 0, NULL, 0}, {&cli_recipe_argp, 0, NULL, 0}, {0}};
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    train_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->context;
+        state->child_inputs[1] = &options->data;
+        state->child_inputs[2] = &options->recipe;
+        return 0;
+    case KEY_STEPS:
+        options->steps = cli_integer(state, "--steps", arg, 1, INT64_C(1000000000));
+        return 0;
+    case KEY_BATCH:
+        options->batch = cli_integer(state, "--batch", arg, 1, INT64_C(1) << 24);
+        return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)cli_integer(state, "--seed", arg, 0, INT64_MAX);
+        return 0;
+    case KEY_LR:
+        options->lr = (float)cli_number(state, "--lr", arg, 0, 1e6);
+        return 0;
+    case KEY_D_OUT:
+        options->d_out = cli_integer(state, "--d-out", arg, 1, 1 << 20);
+        return 0;
+    case KEY_HEAD_DIM:
+        options->head_dim = cli_integer(state, "--head-dim", arg, 1, TLOB_HEAD_DIM_MAX);
+        return 0;
+    case KEY_OUT:
+        options->out = arg;
+        return 0;
+    case KEY_LOSSES:
+        options->losses = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->out)
+            argp_error(state, "say where the model is to be written: --out FILE");
+        return 0;
+    default:
+        return cli_no_arguments(key, arg, state);
+    }
+}
+
+// --- the loop ---
+
+typedef struct trainer {
+    const train_options *options;
+    const lob_dataset *data;
+    tlob_stream *stream;
+    tlob_model *model;
+    cli_feed feed;
+    cli_draw draw;
+    size_t *samples; // numbers of the batch at hand
+    float *losses;   // of every step, or NULL
+    int64_t done;
+    double started, shown;
+} trainer;
+
+static volatile sig_atomic_t interrupted; // all that a signal handler may touch
+
+static void on_interrupt(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+// The second signal of its kind ends the program as usual.
+static void catch_interrupts(void) {
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void show_progress(trainer *t, float loss) {
+    double now = cli_seconds();
+    bool last = t->done == t->options->steps;
+    if (!isatty(STDERR_FILENO) || (now - t->shown < PROGRESS_SECONDS && !last))
+        return;
+    double rate = (double)t->done / (now - t->started);
+    int64_t left = (int64_t)((double)(t->options->steps - t->done) / rate + 0.5);
+    fprintf(stderr, "\rstep %" PRId64 "/%" PRId64 "  %.0f steps/s  loss %.4f  %" PRId64 ":%02" PRId64 " left ", t->done,
+            t->options->steps, rate, (double)loss, left / 60, left % 60);
+    t->shown = now;
+}
+
+static void end_progress(void) {
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[K");
+}
+
+// Looks at the loss of the step just done, waiting for it.
+static bool look(trainer *t) {
+    tlob_model_figures figures;
+    if (tlob_model_result(t->model, t->stream, &figures)) {
+        end_progress();
+        cli_tlob_error("training");
+        return false;
+    }
+    if (t->losses)
+        t->losses[t->done - 1] = figures.loss;
+    if (!isfinite(figures.loss)) {
+        end_progress();
+        cli_error("the loss is %g after step %" PRId64 ": training has diverged; try a smaller --lr than %g",
+                  (double)figures.loss, t->done, (double)t->options->lr);
+        return false;
+    }
+    show_progress(t, figures.loss);
+    return true;
+}
+
+static bool step(trainer *t) {
+    cli_batch batch;
+    for (int64_t i = 0; i < t->options->batch; i++)
+        t->samples[i] = cli_draw_sample(&t->draw, t->data->train);
+    if (!cli_feed_upload(&t->feed, t->samples, t->options->batch, &batch))
+        return false;
+    if (tlob_model_step(t->model, t->stream, batch.x, batch.labels, batch.count)) {
+        end_progress();
+        cli_tlob_error("training");
+        return false;
+    }
+    t->done++;
+    bool due = t->losses || t->done % LOOK_EVERY == 0 || t->done == t->options->steps || interrupted;
+    return !due || look(t);
+}
+
+static bool run_steps(trainer *t) {
+    catch_interrupts();
+    t->started = t->shown = cli_seconds();
+    bool good = true;
+    while (good && t->done < t->options->steps && !interrupted)
+        good = step(t);
+    if (good && interrupted && t->done)
+        good = look(t); // a signal may have come after the last look
+    end_progress();
+    return good;
+}
+
+// --- around it ---
+
+static int write_losses(const trainer *t) {
+    io_atomic *file;
+    io_error err;
+    if (io_atomic_open(t->options->losses, &file, &err))
+        return cli_error("%s", err.text);
+    fprintf(io_atomic_stream(file), "step,loss\n");
+    for (int64_t i = 0; i < t->done; i++)
+        fprintf(io_atomic_stream(file), "%" PRId64 ",%.9g\n", i + 1, (double)t->losses[i]);
+    return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
+}
+
+static tlob_block_shape block_shape(const trainer *t) {
+    return (tlob_block_shape){.d_in = t->data->features,
+                              .d_out = t->options->d_out,
+                              .head_dim = t->options->head_dim,
+                              .seq = t->data->seq,
+                              .axis = t->options->recipe.recipe.axis};
+}
+
+static int write_model(trainer *t) {
+    cli_model_file file = {.shape = block_shape(t),
+                           .recipe = t->options->recipe.recipe,
+                           .norm = t->data->norm,
+                           .seed = t->options->seed,
+                           .steps = t->done,
+                           .batch = t->options->batch,
+                           .lr = t->options->lr};
+    int64_t count = tlob_model_weight_count(&file.shape);
+    int status = CLI_OK;
+    file.weights = malloc((size_t)count * sizeof *file.weights);
+    if (!file.weights)
+        status = cli_error("out of memory for %" PRId64 " weights", count);
+    else if (tlob_model_get_weights(t->model, t->stream, file.weights, count))
+        status = cli_tlob_error("reading the weights");
+    else if (!cli_model_file_save(t->options->out, &file))
+        status = CLI_FAILED;
+    free(file.weights);
+    return status;
+}
+
+static void print_part(const char *name, lob_range range, const size_t *classes) {
+    printf("%-10s %zu samples", name, range.end - range.begin);
+    for (int i = 0; i < LOB_CLASSES; i++)
+        printf(", %zu %s", classes[i], cli_class_names[i]);
+    printf("\n");
+}
+
+static int report(trainer *t) {
+    cli_figures figures;
+    printf("validation\n");
+    if (t->data->validation.begin == t->data->validation.end) {
+        printf("samples    0\n");
+        return CLI_OK;
+    }
+    if (!cli_evaluate(t->model, &t->feed, t->data->validation, EVALUATE_AT_A_TIME, &figures))
+        return CLI_FAILED;
+    cli_figures_print(&figures, stdout);
+    return CLI_OK;
+}
+
+static int train(trainer *t) {
+    bool good = run_steps(t);
+    double seconds = cli_seconds() - t->started;
+    int status = good ? CLI_OK : CLI_FAILED;
+    if (t->losses && write_losses(t))
+        status = CLI_FAILED;
+    if (!good)
+        return status;
+    if (write_model(t))
+        return CLI_FAILED;
+    printf("trained    %" PRId64 " steps in %.2f s, %.0f steps/s\n", t->done, seconds, (double)t->done / seconds);
+    printf("model      %s\n", t->options->out);
+    if (interrupted) {
+        cli_error("interrupted after step %" PRId64 " of %" PRId64 "; the model so far is in %s", t->done,
+                  t->options->steps, t->options->out);
+        return status ? status : CLI_INTERRUPTED;
+    }
+    return report(t) ? CLI_FAILED : status;
+}
+
+// Makes stream, model and buffers, trains, and frees them.
+static int train_in(tlob_context *ctx, const train_options *options, const lob_dataset *data) {
+    trainer t = {.options = options, .data = data, .draw = {options->seed}};
+    tlob_model_params params = tlob_model_params_default();
+    int64_t capacity = options->batch > EVALUATE_AT_A_TIME ? options->batch : EVALUATE_AT_A_TIME;
+    params.shape = block_shape(&t);
+    params.adam.lr = options->lr;
+    params.max_samples = capacity;
+    params.seed = options->seed;
+    t.samples = malloc((size_t)options->batch * sizeof *t.samples);
+    t.losses = options->losses ? malloc((size_t)options->steps * sizeof *t.losses) : NULL;
+    int status = CLI_FAILED;
+    if (!t.samples || (options->losses && !t.losses))
+        cli_error("out of memory");
+    else if (tlob_stream_create(ctx, &t.stream) || tlob_model_create(t.stream, &params, &t.model))
+        cli_tlob_error("making the model");
+    else if (cli_feed_init(&t.feed, t.stream, data, capacity))
+        status = train(&t);
+    cli_feed_finish(&t.feed);
+    tlob_model_destroy(&t.model);
+    tlob_stream_close(&t.stream);
+    free(t.losses);
+    free(t.samples);
+    return status;
+}
+
+// Whether a file can be written there, before hours are spent on what goes into it.
+static bool can_write(const char *path) {
+    io_atomic *file;
+    io_error err;
+    if (path && io_atomic_open(path, &file, &err)) {
+        cli_error("%s", err.text);
+        return false;
+    }
+    if (path)
+        io_atomic_abort(&file);
+    return true;
+}
+
+static lob_dataset *load(const train_options *options) {
+    cli_books books;
+    lob_dataset *data = NULL;
+    if (!cli_books_read(&options->data, &books, stdout))
+        data = cli_dataset_build(&options->recipe.recipe, &books, NULL);
+    cli_books_free(&books);
+    if (data && data->train.begin == data->train.end) {
+        cli_error("no sample is left for training: more rows or a larger --train-share are needed");
+        lob_dataset_destroy(&data);
+    }
+    return data;
+}
+
+int cli_train(int argc, char **argv) {
+    train_options options = {.steps = 2000, .batch = 64, .d_out = 16, .head_dim = 4, .seed = 1, .lr = 1e-3f};
+    const struct argp argp = {.options = own_options, .parser = parse, .doc = doc, .children = children};
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    int status = CLI_FAILED;
+    tlob_context *ctx = cli_context_create(&options.context);
+    lob_dataset *data = NULL;
+    if (ctx && can_write(options.out) && can_write(options.losses) && (data = load(&options))) {
+        char device[192];
+        cli_context_describe(ctx, device, sizeof device);
+        printf("device     %s\n", device);
+        print_part("training", data->train, data->train_classes);
+        print_part("validation", data->validation, data->validation_classes);
+        printf("purged     %zu samples between them\ntheta      %.6g\n", data->purged, data->norm.theta);
+        status = train_in(ctx, &options, data);
+    }
+    lob_dataset_destroy(&data);
+    tlob_context_destroy(&ctx);
+    cli_data_free(&options.data);
+    return status;
+}
