@@ -102,7 +102,8 @@ static int stream_check(const text_stream *stream, io_error *err) {
         return io_error_set(err, "%s: the gzip data end too early: the file is cut short", name);
     if (code == Z_ERRNO)
         return io_error_set(err, "%s: cannot read: %s", name, strerror(errno));
-    return io_error_set(err, "%s: the gzip data are damaged: %s", name, text);
+    size_t prefix = strlen(stream->source->name) + 2; // zlib puts "NAME: " before its reason
+    return io_error_set(err, "%s: the gzip data are damaged: %s", name, strlen(text) > prefix ? text + prefix : text);
 }
 
 // Fills `chunk`; 0 bytes mean the end. Returns the bytes, or -1.
