@@ -1,0 +1,61 @@
+/**
+ * Vendor libraries that are none: they compute on host memory, keep a record of their calls, and fail on demand. A
+ * backend that is compiled with them runs without a GPU, so that what it hands to the vendor can be tested anywhere.
+ *
+ * fake_core.c stands for libtlob's services, fake_cublas.c for cuBLAS, fake_cublaslt.c for cublasLt.
+ */
+#ifndef TLOB_TESTS_FAKE_H
+#define TLOB_TESTS_FAKE_H
+
+#include <cublas_api.h>
+
+#include "backends/backend.h"
+
+typedef struct fake_state {
+    /* what a test sets */
+    const char *failing_call;       /**< the vendor call that fails, or NULL */
+    cublasStatus_t failing_code;    /**< what it fails with */
+    bool capturing;                 /**< what tlob_backend_capturing answers */
+    int cublas_version, lt_version; /**< as cublasLtGetVersion counts */
+    int found;                      /**< results that the heuristic returns: 1 or 0 */
+    cublasStatus_t found_state;     /**< the state of the result */
+
+    /* what the fakes note */
+    char calls[4096];           /**< names of the calls in their order, each followed by a space */
+    tlob_error error;           /**< the last one that a backend recorded */
+    struct CUstream_st *stream; /**< that the handle is bound to, or the product ran on */
+    void *workspace;            /**< likewise */
+    size_t workspace_bytes;
+    tlob_gemm gemm; /**< the last product, translated back into a problem */
+    tlob_gemm_operands x;
+    uint32_t alignment[4];      /**< preferences of the last heuristic query for A, B, C, D */
+    uint64_t workspace_limit;   /**< likewise */
+    const float *bias_at_query; /**< the bias pointer in the descriptor at the last query */
+    uint64_t algorithm;         /**< number of the algorithm that the last product ran with: queries count them */
+    uint64_t queries;
+} fake_state;
+
+extern fake_state fake;
+
+/** Back to working libraries of version 13.1.0, with nothing noted. */
+void fake_reset(void);
+
+/** Forgets the calls noted so far. */
+void fake_forget_calls(void);
+
+/** Notes a call; returns what it shall return. */
+cublasStatus_t fake_call(const char *name);
+
+/** How often `name` has been called. */
+int fake_count(const char *name);
+
+/** Notes and computes a product. */
+void fake_multiply(const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
+/**
+ * Runs every case of the parity table that has a product through the slots of `ops`, and compares with the definition.
+ * Returns how many cases ran; `failed` gets the name of the first that is wrong, or "".
+ */
+int fake_sweep(const tlob_backend_ops *ops, tlob_lane *lane, tlob_compute compute, char failed[64]);
+
+#endif

@@ -1,0 +1,155 @@
+/* What the backend cublas_classic asks of cuBLAS, seen by a cuBLAS that is none. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/fakes/fake.h"
+
+static tlob_lane *lane;
+static tlob_stream_stats stats;
+static char workspace[256];
+static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
+static float a[16], b[16], c[16], d[16], bias[4];
+static const tlob_gemm_operands operands = {.a = a, .b = b, .d = d};
+
+static tlob_status open_lane(void) {
+    tlob_lane_params params = {
+        .cuda_stream = stream, .workspace = workspace, .workspace_bytes = sizeof(workspace), .stats = &stats};
+    return tlob_cublas_classic_ops.open(&lane, &params);
+}
+
+static void setup(void) {
+    fake_reset();
+    cr_assert_eq(open_lane(), TLOB_OK, "%s", fake.error.message);
+}
+
+static void teardown(void) {
+    tlob_cublas_classic_ops.close(lane);
+}
+
+TestSuite(classic, .init = setup, .fini = teardown);
+
+/* Known trap: cublasSetStream drops the workspace, so the workspace must be set after it. */
+Test(classic, the_workspace_is_bound_after_the_stream) {
+    cr_assert_str_eq(fake.calls, "create set_stream set_workspace set_pointer_mode ");
+    cr_assert_eq(fake.stream, stream);
+    cr_assert_eq(fake.workspace, workspace);
+    cr_assert_eq(fake.workspace_bytes, sizeof(workspace));
+    cr_assert_eq(stats.handles_created, 1);
+}
+
+Test(classic, the_whole_table) {
+    static const tlob_compute modes[] = {TLOB_COMPUTE_FP32, TLOB_COMPUTE_TF32};
+    for (int i = 0; i < 2; i++) {
+        char failed[64];
+        int ran = fake_sweep(&tlob_cublas_classic_ops, lane, modes[i], failed);
+        cr_assert_gt(ran, 300);
+        cr_assert_str_empty(failed, "%s", failed);
+    }
+}
+
+static const char *calls_of(tlob_gemm gemm, const tlob_gemm_operands *x) {
+    fake_forget_calls();
+    tlob_operation operation = tlob_gemm_operation(&gemm);
+    tlob_status status = operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x)
+                         : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED
+                             ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x)
+                             : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x);
+    cr_assert_eq(status, TLOB_OK, "%s", fake.error.message);
+    return fake.calls;
+}
+
+/* Known trap: a batch of one is sent to a slow kernel. */
+Test(classic, as_few_calls_as_can_be) {
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    g.compute = TLOB_COMPUTE_FP32;
+    tlob_gemm_operands x = operands;
+    cr_assert_str_eq(calls_of(g, &x), "gemm ");
+    g.batch = 2;
+    g.stride_a = g.stride_b = g.stride_c = 4;
+    cr_assert_str_eq(calls_of(g, &x), "gemm_batched ");
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    x.bias = bias;
+    cr_assert_str_eq(calls_of(g, &x), "affine gemm_batched ");
+    g.batch = 1;
+    cr_assert_str_eq(calls_of(g, &x), "affine gemm ");
+    g.epilogue = TLOB_EPILOGUE_NONE;
+    g.beta = 1;
+    x.c = d;
+    cr_assert_str_eq(calls_of(g, &x), "gemm ", "in place");
+    x.c = c;
+    cr_assert_str_eq(calls_of(g, &x), "affine gemm ", "C from elsewhere");
+    g.beta = 0;
+    cr_assert_str_eq(calls_of(g, &x), "gemm ", "C is not read");
+}
+
+Test(classic, a_bias_without_the_epilogue_is_not_added) {
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    tlob_gemm_operands x = operands;
+    x.bias = bias;
+    cr_assert_str_eq(calls_of(g, &x), "gemm ");
+}
+
+/* Known trap: a copy of one of the two libraries from another toolkit. */
+Test(classic, libraries_of_two_versions_are_one_clear_error) {
+    tlob_lane *kept = lane;
+    fake.lt_version = 130201;
+    fake_forget_calls();
+    cr_assert_eq(open_lane(), TLOB_ERR_BACKEND);
+    cr_assert(strstr(fake.error.message, "130100") && strstr(fake.error.message, "130201"), "%s", fake.error.message);
+    cr_assert_eq(fake_count("create"), 0);
+    lane = kept;
+}
+
+Test(classic, the_version_is_that_of_the_library_at_run_time) {
+    char text[64];
+    fake.cublas_version = 121305;
+    tlob_cublas_classic_ops.version(text, sizeof(text));
+    cr_assert_str_eq(text, "cuBLAS 12.13.5");
+}
+
+/* Whatever fails while a lane is opened, nothing is left of it. */
+Test(classic, a_lane_that_cannot_be_opened_leaves_nothing) {
+    static const char *const calls[] = {"create", "set_stream", "set_workspace", "set_pointer_mode"};
+    tlob_lane *kept = lane;
+    for (int i = 0; i < 4; i++) {
+        fake_reset();
+        fake.failing_call = calls[i];
+        fake.failing_code = CUBLAS_STATUS_NOT_INITIALIZED;
+        cr_assert_eq(open_lane(), TLOB_ERR_BACKEND);
+        cr_assert_eq(fake.error.vendor_code, CUBLAS_STATUS_NOT_INITIALIZED);
+        cr_assert_eq(fake_count("destroy"), i > 0, "after %s", calls[i]);
+    }
+    fake.failing_code = CUBLAS_STATUS_ALLOC_FAILED;
+    cr_assert_eq(open_lane(), TLOB_ERR_OUT_OF_MEMORY);
+    lane = kept;
+    fake_reset();
+}
+
+Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tried) {
+    static const struct {
+        cublasStatus_t code;
+        tlob_status status;
+    } rows[] = {{CUBLAS_STATUS_NOT_SUPPORTED, TLOB_ERR_UNSUPPORTED},
+                {CUBLAS_STATUS_EXECUTION_FAILED, TLOB_ERR_BACKEND},
+                {CUBLAS_STATUS_ALLOC_FAILED, TLOB_ERR_OUT_OF_MEMORY}};
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    for (int i = 0; i < 3; i++) {
+        fake_forget_calls();
+        fake.failing_call = "gemm";
+        fake.failing_code = rows[i].code;
+        cr_assert_eq(tlob_cublas_classic_ops.sgemm(lane, &g, &operands), rows[i].status);
+        cr_assert_str_eq(fake.calls, "gemm ");
+        cr_assert_str_eq(fake.error.backend, "cublas_classic");
+        cr_assert_str_eq(fake.error.operation, "cublasGemmEx");
+        cr_assert_eq(fake.error.vendor_code, rows[i].code);
+        cr_assert(fake.error.has_gemm && fake.error.gemm.m == 2);
+    }
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    tlob_gemm_operands x = operands;
+    x.bias = bias;
+    fake.failing_call = "affine";
+    fake_forget_calls();
+    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &x), TLOB_ERR_CUDA);
+    cr_assert_str_eq(fake.calls, "affine ");
+    fake_reset();
+}
