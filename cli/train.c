@@ -83,7 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         options->seed = (uint64_t)cli_integer(state, "--seed", arg, 0, INT64_MAX);
         return 0;
     case KEY_LR:
-        options->lr = (float)cli_number(state, "--lr", arg, 0, 1e6);
+        options->lr = (float)cli_number(state, "--lr", arg, 0, 1e30);
         return 0;
     case KEY_D_OUT:
         options->d_out = cli_integer(state, "--d-out", arg, 1, 1 << 20);

@@ -1,0 +1,489 @@
+// The program `tlob`, from outside: what it prints, what it writes, how it fails.
+#include "run.h"
+
+#include "io/safetensors.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(cli, .init = run_begin, .fini = run_end, .timeout = 240);
+
+#define NO_GPU "CUDA_VISIBLE_DEVICES= "
+
+static int count_lines(const char *text) {
+    int lines = 0;
+    for (; *text; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+static void expect_failure(const run_result *r, int status, const char *text, const char *what) {
+    cr_expect_eq(r->status, status, "%s: exit status %d, expected %d\n%s", what, r->status, status, r->err);
+    cr_expect(strstr(r->err, text), "%s: '%s' is not in: %s", what, text, r->err);
+}
+
+// --- usage ---
+
+static const char *const commands[] = {"info", "explain", "synth", "features", "train", "eval", "parity", "bench"};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+Test(cli, every_command_has_a_manual) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const run_result *r = run_good("$T %s --help", commands[i]);
+        char usage[64];
+        snprintf(usage, sizeof usage, "Usage: tlob %s", commands[i]);
+        cr_expect(strstr(r->out, usage), "%s", r->out);
+        cr_expect_str_empty(r->err);
+        cr_expect(strstr(run_good("$T --help")->out, commands[i]));
+    }
+    cr_expect(strstr(run_good("$T --version")->out, "tlob "));
+    cr_expect(strstr(run_good("$T help")->out, "Usage"));
+}
+
+typedef struct misuse {
+    const char *arguments, *expected;
+} misuse;
+
+static const misuse misuses[] = {
+    {"", "Usage"},
+    {"nonsense", "there is no command 'nonsense'"},
+    {"info --nonsense", "unrecognized option '--nonsense'"},
+    {"info extra", "unexpected argument 'extra'"},
+    {"info --device gpu", "not one of: cuda, cuda:N, host"},
+    {"info --device cuda:", "--device cuda:N: ''"},
+    {"info --device cuda:-1", "'-1' is not a whole number"},
+    {"info --device cuda:1x", "'1x' is not a whole number"},
+    {"info --device host:1", "not one of"},
+    {"info --compute fp64", "not one of: tf32, fp32"},
+    {"info --policy fastest", "--policy:"},
+    {"info --policy threshold:0", "--policy:"},
+    {"info --policy fixed:blas", "cublas_classic"},
+    {"explain", "three sizes"},
+    {"explain 1 2", "three sizes"},
+    {"explain 1 2 3 4", "unexpected argument '4'"},
+    {"explain 1 2 x", "K: 'x' is not a whole number"},
+    {"explain -- -1 2 3", "M: '-1'"},
+    {"explain 1 2 99999999999999999999", "K: '99999999999999999999'"},
+    {"explain 1 2 3 --batch -1", "--batch: '-1'"},
+    {"explain 1 2 3 --threshold 0", "--threshold: '0'"},
+    {"explain 1 2 3 --threshold 8 --policy threshold", "exclude each other"},
+    {"explain 1 2 3 --beta nan", "--beta: 'nan'"},
+    {"synth", "say where to write"},
+    {"synth --out a --message b --orderbook c", "say where to write"},
+    {"synth --message a", "go together"},
+    {"synth --out a --rows 0", "--rows: '0'"},
+    {"synth --out a --levels 51", "--levels: '51'"},
+    {"synth --out a --seed ' 1'", "--seed: ' 1'"},
+    {"synth --out a --rate 0", "--rate: '0'"},
+    {"features", "order-book files are needed"},
+    {"features --message a", "1 --message and 0 --orderbook"},
+    {"features --message a --orderbook b --out c.txt", "ends neither"},
+    {"features --message a --orderbook b --odd-rows fix", "not one of: error, keep, drop"},
+    {"train --message a --orderbook b", "--out FILE"},
+    {"train --message a --orderbook b --out c --steps 0", "--steps: '0'"},
+    {"train --message a --orderbook b --out c --batch 0", "--batch: '0'"},
+    {"train --message a --orderbook b --out c --lr -1", "--lr: '-1'"},
+    {"train --message a --orderbook b --out c --lr inf", "--lr: 'inf'"},
+    {"train --message a --orderbook b --out c --axis depth", "not one of: feature, time"},
+    {"train --message a --orderbook b --out c --windows 1,,2", "--windows: '1,,2'"},
+    {"train --message a --orderbook b --out c --windows 1,2,3,4,5,6,7,8,9", "--windows:"},
+    {"train --message a --orderbook b --out c --theta never", "--theta: 'never'"},
+    {"train --message a --orderbook b --out c --train-share 1.5", "--train-share: '1.5'"},
+    {"train --message a --orderbook b --out c --head-dim 65", "--head-dim: '65'"},
+    {"eval --message a --orderbook b", "--model FILE"},
+    {"eval --message a --orderbook b --model c --part none", "not one of: all, training, validation"},
+    {"parity --seed x", "--seed: 'x'"},
+    {"bench", "say what to time"},
+    {"bench gemm", "not one of: qkv, block"},
+    {"bench qkv block", "unexpected argument 'block'"},
+    {"bench qkv --repeat 0", "--repeat: '0'"},
+};
+
+Test(cli, wrong_usage_is_named_and_exits_2) {
+    for (size_t i = 0; i < sizeof misuses / sizeof *misuses; i++)
+        expect_failure(run("$T %s", misuses[i].arguments), 2, misuses[i].expected, misuses[i].arguments);
+}
+
+Test(cli, a_full_disk_behind_standard_output_is_a_failure) {
+    expect_failure(run("$T info >/dev/full"), 1, "cannot write to standard output", "info");
+}
+
+// --- without a GPU ---
+
+Test(cli, without_a_gpu_one_line_names_device_host) {
+    run_good("$T synth --out d --rows 1200");
+    const char *const needs_gpu[] = {
+        "train --message d_message.csv --orderbook d_orderbook.csv --out m",
+        "eval --message d_message.csv --orderbook d_orderbook.csv --model m --device cuda",
+        "parity --device cuda:0",
+        "bench qkv",
+        "bench block",
+    };
+    for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
+        const run_result *r = run(NO_GPU "$T %s", needs_gpu[i]);
+        expect_failure(r, 1, "--device host", needs_gpu[i]);
+        cr_expect(!strncmp(r->err, "tlob: ", 6) && count_lines(r->err) == 1, "not one line: %s", r->err);
+        cr_expect_str_empty(r->out);
+    }
+    cr_expect(access(run_path("m"), F_OK) != 0, "a model was written without a GPU");
+}
+
+Test(cli, info_works_without_a_gpu) {
+    const run_result *r = run_good(NO_GPU "$T info");
+    const char *const parts[] = {"cpu_ref         host  built in",
+                                 "cublas_classic",
+                                 "cublaslt",
+                                 "devices         none: ",
+                                 "settings of a host context",
+                                 "policy          fixed:cpu_ref     default"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        cr_expect(strstr(r->out, parts[i]), "'%s' is not in:\n%s", parts[i], r->out);
+}
+
+Test(cli, info_shows_where_settings_come_from) {
+    const run_result *r =
+        run_good(NO_GPU "TLOB_WORKSPACE_MIB=8 NVIDIA_TF32_OVERRIDE=0 $T info --device host --compute fp32");
+    cr_expect(strstr(r->out, "compute         fp32              argument"), "%s", r->out);
+    cr_expect(strstr(r->out, "workspace       8 MiB             environment (TLOB_WORKSPACE_MIB)"), "%s", r->out);
+    cr_expect(strstr(r->out, "NVIDIA_TF32_OVERRIDE=0"), "%s", r->out);
+    expect_failure(run(NO_GPU "TLOB_LOG=loud $T info"), 1, "TLOB_LOG='loud'", "info");
+    expect_failure(run("TLOB_POLICY=best $T parity --device host"), 1, "TLOB_POLICY", "parity");
+}
+
+// --- explain ---
+
+typedef struct explained {
+    const char *arguments, *expected;
+} explained;
+
+static const explained explanations[] = {
+    {"16 256 32 --batch 3 --policy threshold", "backend    cublas_classic"},
+    {"16 256 32 --batch 3 --policy threshold", "operation  sgemm_strided_batched"},
+    {"64 64 64 --threshold 64", "backend    cublaslt"},
+    {"64 64 63 --threshold 64", "backend    cublas_classic"},
+    {"64 64 63 --threshold 63", "backend    cublaslt"},
+    {"64 64 63 --threshold 63", "policy     threshold:63 (argument)"},
+    {"1000 1000 1000 --policy fixed:cublas_classic", "backend    cublas_classic"},
+    {"8 8 8 --policy fixed:cublaslt --bias", "operation  matmul_bias"},
+    {"8 9 10 --device host --transa --transb", "op TT, ld 10 9 8"},
+    {"8 9 10 --device host --lda 12 --ldb 13 --ldc 14", "ld 12 13 14"},
+    {"8 9 10 --device host", "backend    cpu_ref"},
+    {"8 9 10 --device host", "policy     fixed:cpu_ref (default)"},
+    {"8 9 10 --device host", "reason     "},
+};
+
+Test(cli, explain_tells_backend_policy_and_reason) {
+    for (size_t i = 0; i < sizeof explanations / sizeof *explanations; i++) {
+        const run_result *r = run_good(NO_GPU "$T explain %s", explanations[i].arguments);
+        cr_expect(strstr(r->out, explanations[i].expected), "%s: '%s' is not in:\n%s", explanations[i].arguments,
+                  explanations[i].expected, r->out);
+    }
+    expect_failure(run("$T explain 8 9 10 --lda 7 --policy threshold"), 1, "lda", "explain");
+    expect_failure(run("$T explain 9223372036854775807 9223372036854775807 3 --policy threshold"), 1,
+                   "tlob: ", "explain");
+    cr_expect(strstr(run_good("TLOB_POLICY=fixed:cpu_ref $T explain 8 8 8 --device host")->out, "(environment)"));
+}
+
+// --- data ---
+
+Test(cli, synth_depends_on_its_seed_alone) {
+    run_good("$T synth --out a --rows 3000 --seed 7 && $T synth --out b --rows 3000 --seed 7 && cmp a_message.csv "
+             "b_message.csv && cmp a_orderbook.csv b_orderbook.csv");
+    run_good("$T synth --message c.csv --orderbook d.csv.gz --rows 3000 --seed 8 --levels 3");
+    cr_expect_neq(run("cmp -s a_message.csv c.csv")->status, 0);
+    run_good("test $(wc -l <c.csv) = 3000 && gzip -t d.csv.gz");
+    expect_failure(run("$T synth --out missing/a"), 1, "missing/a", "synth");
+}
+
+Test(cli, features_writes_both_formats) {
+    run_good("$T synth --out d --rows 3000");
+    const run_result *r = run_good("$T features --message d_message.csv --orderbook d_orderbook.csv --out f.csv");
+    cr_expect_eq(run_figure(r->out, "rows"), 3000);
+    cr_expect_eq(run_figure(r->out, "inputs"), 32);
+    int samples = (int)run_figure(r->out, "samples");
+    cr_expect_gt(samples, 2000);
+    r = run_good("wc -l <f.csv");
+    cr_expect_eq(atoi(r->out), samples + 1);
+    run_good("$T features --message d_message.csv --orderbook d_orderbook.csv --seq 4 --levels 2 --windows 5,7 "
+             "--out f.safetensors");
+    io_error err;
+    io_safetensors *file;
+    cr_assert(io_safetensors_load(run_path("f.safetensors"), &file, &err), "%s", err.text);
+    const io_tensor *x = io_safetensors_find(file, "x"), *label = io_safetensors_find(file, "label");
+    cr_assert(x && label);
+    cr_expect_eq(x->shape[1], 4);
+    cr_expect_str_eq(io_safetensors_metadata(file, "windows"), "5,7");
+    cr_expect_str_eq(io_safetensors_metadata(file, "seq"), "4");
+    io_safetensors_free(&file);
+}
+
+Test(cli, a_fault_in_a_data_file_is_shown_with_its_line) {
+    run_good("$T synth --out d --rows 1500 && sed '700s/,[0-9]*,/,9,/' d_message.csv >bad.csv && "
+             "head -1400 d_message.csv >short.csv");
+    const char *const command = "$T train --device host --steps 1 --out m --orderbook d_orderbook.csv --message";
+    expect_failure(run("%s bad.csv", command), 1, "bad.csv: line 700, column 2", "bad type");
+    expect_failure(run("%s short.csv", command), 1, "short.csv", "row counts");
+    expect_failure(run("%s absent.csv", command), 1, "absent.csv", "no file");
+    expect_failure(run("%s d_message.csv --levels 11", command), 1, "11", "too many levels");
+    expect_failure(run("%s d_message.csv --horizon 10000", command), 1, "tlob: ", "no label");
+    expect_failure(run("%s d_message.csv --smoothing 101", command), 1, "moothing", "smoothing above horizon");
+    expect_failure(run("%s d_message.csv --train-share 0", command), 1, "train", "nothing to train on");
+    expect_failure(run("%s d_message.csv --head-dim 5", command), 1, "head_dim", "head_dim does not divide");
+    cr_expect(access(run_path("m"), F_OK) != 0);
+}
+
+// --- train and eval ---
+
+#define FILES "--message d_message.csv --orderbook d_orderbook.csv --device host "
+
+// A model `m` of a few steps on 3000 rows.
+static void make_model(const char *options) {
+    run_good("$T synth --out d --rows 3000 && $T train " FILES "--steps 20 --out m %s", options);
+}
+
+static void expect_same_figures(const char *a, const char *b) {
+    const char *const names[] = {"samples", "loss", "accuracy", "macro_f1", "majority", "mean_max"};
+    for (int i = 0; i < 6; i++)
+        cr_expect_eq(run_figure(a, names[i]), run_figure(b, names[i]), "%s", names[i]);
+}
+
+Test(cli, a_trained_model_beats_the_majority_and_eval_agrees_with_train) {
+    static char trained[1 << 16];
+    run_good("$T synth --out d --rows 20000");
+    strcpy(trained, run_good("$T train " FILES "--steps 1500 --out m")->out);
+    cr_expect_gt(run_figure(trained, "accuracy"), run_figure(trained, "majority") + 0.03, "%s", trained);
+    cr_expect_lt(run_figure(trained, "loss"), log(3));
+    cr_expect(strstr(trained, "crossed_rows"), "the reader's counters are missing:\n%s", trained);
+    const run_result *r = run_good("$T eval " FILES "--model m --part validation");
+    expect_same_figures(strstr(trained, "\nvalidation\n"), strstr(r->out, "\npart"));
+    cr_expect(strstr(r->out, "precision") && strstr(r->out, "true \\ predicted"), "%s", r->out);
+    r = run_good("$T synth --out e --rows 5000 --seed 9 && $T eval --device host --message e_message.csv --orderbook "
+                 "e_orderbook.csv --model m");
+    cr_expect_gt(run_figure(strstr(r->out, "\npart"), "samples"), 4000);
+}
+
+Test(cli, sequences_attend_along_time) {
+    static char trained[1 << 16];
+    run_good("$T synth --out d --rows 3000");
+    strcpy(trained, run_good("$T train " FILES "--steps 30 --axis time --seq 8 --head-dim 8 --stride 3 --out m")->out);
+    const run_result *r = run_good("$T eval " FILES "--model m --part validation --axis time --seq 8");
+    expect_same_figures(strstr(trained, "\nvalidation\n"), strstr(r->out, "\npart"));
+    run_good("$T train " FILES "--steps 30 --seq 3 --out m2");
+}
+
+Test(cli, the_same_seed_gives_the_same_model) {
+    make_model("--losses a.csv");
+    run_good("$T train " FILES "--steps 20 --out m2 --losses b.csv && cmp m m2 && cmp a.csv b.csv");
+    cr_expect_eq(atoi(run_good("wc -l <a.csv")->out), 21);
+    run_good("$T train " FILES "--steps 20 --out m3 --seed 2");
+    cr_expect_neq(run("cmp -s m m3")->status, 0);
+}
+
+Test(cli, two_pairs_are_two_books) {
+    run_good("$T synth --out d --rows 1500 && $T synth --out e --rows 1500 --seed 2");
+    const run_result *r = run_good("$T train --device host --steps 5 --out m --message d_message.csv --orderbook "
+                                   "d_orderbook.csv --message e_message.csv --orderbook e_orderbook.csv");
+    cr_expect(strstr(r->out, "e_orderbook.csv"), "%s", r->out);
+}
+
+Test(cli, a_loss_that_is_not_finite_ends_the_training) {
+    make_model("");
+    run_good("cp m old");
+    expect_failure(run("$T train " FILES "--steps 200 --lr 1e30 --out m --losses l.csv"), 1, "diverged", "lr 1e30");
+    run_good("cmp m old && test -s l.csv");
+}
+
+Test(cli, out_is_tried_before_the_training) {
+    run_good("$T synth --out d --rows 1500 && mkdir folder");
+    expect_failure(run("$T train " FILES "--steps 1000000 --out missing/m"), 1, "missing/m", "no folder");
+    expect_failure(run("$T train " FILES "--steps 1000000 --out folder"), 1, "folder", "a folder");
+    expect_failure(run("$T train " FILES "--steps 1000000 --out m --losses missing/l"), 1, "missing/l", "losses");
+}
+
+Test(cli, ctrl_c_writes_the_model_so_far) {
+    run_good("$T synth --out d --rows 1500");
+    const run_result *r = run("$T train " FILES "--steps 100000000 --out m & sleep 2; kill -INT $!; wait $!");
+    expect_failure(r, 130, "interrupted after step", "SIGINT");
+    run_good("$T eval " FILES "--model m");
+}
+
+Test(cli, a_write_that_fails_leaves_the_old_file) {
+    make_model("");
+    run_good("cp m old");
+    const run_result *r = run("(trap '' XFSZ; ulimit -f 1; $T train " FILES "--steps 20 --seed 3 --out m >/dev/null)");
+    expect_failure(r, 1, "m: write failed", "ulimit -f 1");
+    run_good("cmp m old && test -z \"$(ls -A | grep tmp)\"");
+    run("$T train " FILES "--steps 100000000 --out m & sleep 1; kill -KILL $!; wait $!");
+    run_good("cmp m old");
+}
+
+// --- models that are not what they should be ---
+
+typedef struct tampering {
+    const char *tensor; // to change: drop it, or give it another shape or a NaN
+    enum { DROP, RESHAPE, MAKE_NAN, MAKE_NEGATIVE, RETYPE } how;
+    const char *key, *value; // or the metadata to set (value NULL: to drop)
+    const char *expected;
+} tampering;
+
+static const tampering tamperings[] = {
+    {"w_k", DROP, NULL, NULL, "\"w_k\" is missing"},
+    {"b_head", DROP, NULL, NULL, "\"b_head\" is missing"},
+    {"std", DROP, NULL, NULL, "\"std\" is missing"},
+    {"w_q", RESHAPE, NULL, NULL, "\"w_q\" has rank 2 and first sizes 32, 16"},
+    {"mean", RESHAPE, NULL, NULL, "\"mean\" has rank 2"},
+    {"w_o", RETYPE, NULL, NULL, "\"w_o\" has type I32"},
+    {"w_head", MAKE_NAN, NULL, NULL, "\"w_head\" is not finite at element 1"},
+    {"mean", MAKE_NAN, NULL, NULL, "\"mean\" is not finite at element 1"},
+    {"std", MAKE_NEGATIVE, NULL, NULL, "\"std\" is negative at element 1"},
+    {NULL, DROP, "format", NULL, "\"format\" is missing"},
+    {NULL, DROP, "format", "tlob-model 2", "tlob-model 2"},
+    {NULL, DROP, "seq", NULL, "\"seq\" is missing"},
+    {NULL, DROP, "seq", "two", "\"seq\" is 'two'"},
+    {NULL, DROP, "seq", "0", "\"seq\" is '0'"},
+    {NULL, DROP, "seq", "2", "\"w_head\""},
+    {NULL, DROP, "d_in", "31", "levels times windows is 32 inputs, d_in is 31"},
+    {NULL, DROP, "d_out", "1000000", "\"w_q\""},
+    {NULL, DROP, "head_dim", "5", "head_dim"},
+    {NULL, DROP, "axis", "sideways", "\"axis\" is 'sideways'"},
+    {NULL, DROP, "levels", "4", "levels times windows"},
+    {NULL, DROP, "windows", "1,x", "\"windows\" is '1,x'"},
+    {NULL, DROP, "smoothing", "500", "smoothing 500 is more than horizon 100"},
+    {NULL, DROP, "theta", "nan", "\"theta\" is 'nan'"},
+    {NULL, DROP, "theta_mode", "", "\"theta_mode\" is ''"},
+    {NULL, DROP, "train_share", "2", "\"train_share\" is '2'"},
+    {NULL, DROP, "lr", "", "\"lr\" is ''"},
+};
+
+static const char *const meta_keys[] = {
+    "format",    "version", "d_in",        "d_out",      "head_dim", "axis", "seq",   "levels", "windows", "horizon",
+    "smoothing", "stride",  "train_share", "theta_mode", "theta",    "seed", "steps", "batch",  "lr"};
+#define N_META (sizeof meta_keys / sizeof *meta_keys)
+
+static void change(io_tensor *tensor, const tampering *t) {
+    if (t->how == RESHAPE && tensor->rank == 2) {
+        int64_t rows = tensor->shape[0];
+        tensor->shape[0] = tensor->shape[1];
+        tensor->shape[1] = rows;
+    } else if (t->how == RESHAPE) {
+        tensor->rank = 2;
+        tensor->shape[1] = 1;
+    } else if (t->how == RETYPE) {
+        tensor->dtype = IO_I32;
+    } else {
+        float *copy = malloc(tensor->bytes);
+        memcpy(copy, tensor->data, tensor->bytes);
+        copy[1] = t->how == MAKE_NAN ? NAN : -1;
+        tensor->data = copy; // lives as long as the test's process
+    }
+}
+
+// Writes the model `m` as `t`, changed.
+static void tamper(const io_safetensors *file, const tampering *t) {
+    io_tensor tensors[16];
+    io_metadata meta[N_META];
+    int n_tensors = 0, n_meta = 0;
+    for (int i = 0; i < io_safetensors_count(file); i++) {
+        io_tensor tensor = *io_safetensors_at(file, i);
+        bool hit = t->tensor && !strcmp(t->tensor, tensor.name);
+        if (hit && t->how == DROP)
+            continue;
+        if (hit)
+            change(&tensor, t);
+        tensors[n_tensors++] = tensor;
+    }
+    for (size_t i = 0; i < N_META; i++) {
+        bool hit = t->key && !strcmp(t->key, meta_keys[i]);
+        const char *value = hit ? t->value : io_safetensors_metadata(file, meta_keys[i]);
+        if (value)
+            meta[n_meta++] = (io_metadata){meta_keys[i], value};
+        else
+            cr_assert(hit, "a model has no metadata \"%s\"", meta_keys[i]);
+    }
+    cr_assert(io_safetensors_save(run_path("t"), tensors, n_tensors, meta, n_meta, NULL));
+}
+
+Test(cli, a_model_that_was_tampered_with_is_refused_by_name) {
+    make_model("");
+    io_safetensors *file;
+    cr_assert(io_safetensors_load(run_path("m"), &file, NULL));
+    for (size_t i = 0; i < sizeof tamperings / sizeof *tamperings; i++) {
+        tamper(file, &tamperings[i]);
+        expect_failure(run("$T eval " FILES "--model t"), 1, tamperings[i].expected, tamperings[i].expected);
+    }
+    io_safetensors_free(&file);
+}
+
+Test(cli, a_damaged_model_is_refused) {
+    make_model("");
+    run_good("head -c 1000 m >cut; head -c 4 m >tiny; : >empty; tail -c +2 m >shifted; (cat m; echo) >longer");
+    const char *const names[] = {"cut", "tiny", "empty", "shifted", "longer", "d_message.csv", "absent", "."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        expect_failure(run("$T eval " FILES "--model %s", names[i]), 1, names[i], names[i]);
+}
+
+Test(cli, eval_refuses_options_that_differ_from_the_model) {
+    make_model("--horizon 50");
+    run_good("$T eval " FILES "--model m --horizon 50 --seq 1 --axis feature --windows 1,10,50,200 --theta mean");
+    const misuse differs[] = {
+        {"--horizon 100", "--horizon 100 was asked for, but m was made with horizon 50"},
+        {"--seq 4", "--seq 4 was asked for, but m was made with seq 1"},
+        {"--axis time", "--axis time was asked for, but m was made with axis feature"},
+        {"--levels 4", "levels 8"},
+        {"--windows 1,2", "windows 1,10,50,200"},
+        {"--smoothing 10", "smoothing 20"},
+        {"--theta half-spread", "theta mean"},
+        {"--theta 0.5", "theta mean"},
+        {"--stride 2", "stride 1"},
+        {"--train-share 0.5", "train-share 0.8"},
+    };
+    for (size_t i = 0; i < sizeof differs / sizeof *differs; i++)
+        expect_failure(run("$T eval " FILES "--model m %s", differs[i].arguments), 1, differs[i].expected,
+                       differs[i].arguments);
+    run_good("$T synth --out e --rows 1500 --levels 5");
+    expect_failure(run("$T eval --device host --message e_message.csv --orderbook e_orderbook.csv --model m"), 1,
+                   "levels", "too few levels");
+}
+
+// --- parity and bench ---
+
+Test(cli, parity_on_the_host) {
+    const run_result *r = run_good("$T parity --device host --filter 'tlob/*'");
+    cr_expect(strstr(r->out, "cpu_ref") && strstr(r->out, " 0 failed"), "%s", r->out);
+    run_good("$T parity --device host --backend cpu_ref --compute fp32 --filter 'tlob/q*' --verbose | grep -q '^ok'");
+    run_good("test $($T parity --list | wc -l) -gt 100");
+    expect_failure(run("$T parity --device host --filter 'no such case'"), 1, "no such case", "filter");
+    expect_failure(run("$T parity --device host --backend cublaslt"), 1, "cublaslt", "a GPU's backend");
+}
+
+Test(cli, bench_on_the_host_says_what_it_is) {
+    const run_result *r = run_good("$T bench qkv --device host --repeat 1");
+    cr_expect(strstr(r->out, "says nothing about a GPU"), "%s", r->out);
+    cr_expect(strstr(r->out, "qkv_dw          4096  wall"), "%s", r->out);
+    r = run_good("$T bench qkv --device host --repeat 3 --json");
+    cr_expect(strstr(r->out, "\"ratio\"") && strstr(r->out, "\"seed\":"), "%s", r->out);
+}
+
+// --- real order books ---
+
+static void train_on(const char *folder, const char *message, const char *orderbook, const char *options) {
+    const char *shared = run_shared();
+    if (!shared)
+        cr_skip_test("the folder with real order books is not here: set TLOB_SHARED");
+    run_good("$T train --device host --steps 10 --out m --message %s/data/%s/%s --orderbook %s/data/%s/%s %s", shared,
+             folder, message, shared, folder, orderbook, options);
+}
+
+Test(cli, trains_on_999_real_rows) {
+    train_on("lobster_aapl_l10_999", "AAPL_2012-06-21_34200000_57600000_message_10.csv",
+             "AAPL_2012-06-21_34200000_57600000_orderbook_10.csv", "--horizon 20 --smoothing 5");
+}
+
+Test(cli, trains_on_45_minutes_of_real_rows) {
+    train_on("lobster_aapl_l10_45min", "AAPL_2012-06-21_34200000_36900000_message_10.csv.gz",
+             "AAPL_2012-06-21_34200000_36900000_orderbook_10.csv.gz", "");
+}
