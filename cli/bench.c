@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,11 +142,15 @@ static bool measure(bench *b, bench_mode mode, const bench_work works[2], int ca
 
 static const char *const mode_names[] = {"stream", "graph", "wall"};
 
+static double thousandths(double value) { // so that JSON shows no digits that mean nothing
+    return round(value * 1000) / 1000;
+}
+
 static void add_times(cJSON *row, const char *name, times t) {
     cJSON *object = cJSON_AddObjectToObject(row, name);
-    cJSON_AddNumberToObject(object, "median_us", t.median);
-    cJSON_AddNumberToObject(object, "low_us", t.low);
-    cJSON_AddNumberToObject(object, "high_us", t.high);
+    cJSON_AddNumberToObject(object, "median_us", thousandths(t.median));
+    cJSON_AddNumberToObject(object, "low_us", thousandths(t.low));
+    cJSON_AddNumberToObject(object, "high_us", thousandths(t.high));
 }
 
 // One line of the table, or one object of the JSON: two works, named, and the second over the first.
@@ -159,7 +164,7 @@ static void report(bench *b, const char *what, int64_t n, bench_mode mode, const
         cJSON_AddStringToObject(row, "mode", mode_names[mode]);
         add_times(row, names[0], result[0]);
         add_times(row, names[1], result[1]);
-        cJSON_AddNumberToObject(row, "ratio", ratio);
+        cJSON_AddNumberToObject(row, "ratio", thousandths(ratio));
         cJSON_AddItemToArray(b->rows, row);
         return;
     }
