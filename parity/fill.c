@@ -20,13 +20,13 @@ static float uniform(uint64_t bits) {
     return 2 * unit(bits) - 1;
 }
 
-/* 0 in 6 of 10 places; else (0.5 + U) * 2^L * 0.448 of either sign, where L = 0, 1, 2, 3 with odds 4:2:1:1. */
+/* 0 in 6 of 10 places; else (0.5 + U) * 2^L * 0.6475 of either sign, where L = 0, 1, 2 with odds 2:1:1. */
 static float order_flow(uint64_t bits) {
     if (bits % 10 < 6)
         return 0;
     uint64_t more = mix(bits);
-    int level = more & 1 ? 0 : more & 2 ? 1 : more & 4 ? 2 : 3;
-    float magnitude = (0.5f + unit(more)) * (float)(1 << level) * 0.448f;
+    int level = more & 1 ? 0 : more & 2 ? 1 : 2;
+    float magnitude = (0.5f + unit(more)) * (float)(1 << level) * 0.6475f;
     return more & 8 ? magnitude : -magnitude;
 }
 

@@ -34,7 +34,7 @@
 typedef enum parity_fill {
     PARITY_UNIFORM,     /**< U(-1, 1) */
     PARITY_INTEGER,     /**< whole numbers from -8 to 8: sums and products are exact in TF32 and FP32 */
-    PARITY_ORDER_FLOW,  /**< like order flow imbalances, z-scored: mostly 0, heavy tails up to 5.4, variance 1 */
+    PARITY_ORDER_FLOW,  /**< like order flow imbalances, z-scored: mostly 0, heavy tails up to 3.9, variance 1 */
     PARITY_WEIGHT,      /**< U(-b, b) with the Xavier bound of a 32 -> 16 layer, sqrt(6 / 48) */
     PARITY_GRADIENT,    /**< U(-1, 1) / 64, as of a loss that is a mean over 64 samples */
     PARITY_RAMP,        /**< 0, 1, 2, ...: the element's number, so that a misplaced one shows */

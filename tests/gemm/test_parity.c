@@ -11,8 +11,8 @@ static uint64_t seed_from_environment(void) {
     return text ? strtoull(text, NULL, 10) : 1;
 }
 
-/* Runs what matches `filter`; returns how many cases that were, and how many failed. */
-static int sweep(const char *filter, uint64_t seed, int *failed) {
+/* Runs what matches `filter`; returns how many cases that were, how many failed, and the message of the first. */
+static int sweep(const char *filter, uint64_t seed, int *failed, parity_result *first) {
     tlob_context *ctx = host_context((tlob_policy){0});
     tlob_stream *stream;
     OK(tlob_stream_open(ctx, NULL, &stream));
@@ -26,7 +26,8 @@ static int sweep(const char *filter, uint64_t seed, int *failed) {
         ran++;
         if (!parity_run(stream, NULL, "cpu_ref", &c, TLOB_COMPUTE_FP32, seed, &result)) {
             cr_log_error("%s", result.message);
-            ++*failed;
+            if (!(*failed)++)
+                *first = result;
         }
     }
     tlob_stream_close(&stream);
@@ -35,10 +36,10 @@ static int sweep(const char *filter, uint64_t seed, int *failed) {
 }
 
 Test(parity, the_oracle_obeys_the_definition) {
-    int failed;
-    int ran = sweep(getenv("TLOB_TEST_CASE"), seed_from_environment(), &failed);
+    parity_result first = {0};
+    int failed, ran = sweep(getenv("TLOB_TEST_CASE"), seed_from_environment(), &failed, &first);
     cr_assert_gt(ran, 0, "no case matches TLOB_TEST_CASE=%s", getenv("TLOB_TEST_CASE"));
-    cr_assert_eq(failed, 0, "%d of %d cases", failed, ran);
+    cr_assert_eq(failed, 0, "%d of %d cases; the first: %s", failed, ran, first.message);
 }
 
 Test(parity, the_table_has_what_it_must) {
@@ -71,8 +72,9 @@ Test(parity, a_filter_is_a_glob) {
     cr_assert(parity_case_matches("", "tlob/q/n64"));
     cr_assert(parity_case_matches("tlob/*", "tlob/q/n64"));
     cr_assert_not(parity_case_matches("tlob", "tlob/q/n64"));
+    parity_result first;
     int failed;
-    cr_assert_eq(sweep("no such case", 1, &failed), 0);
+    cr_assert_eq(sweep("no such case", 1, &failed, &first), 0);
 }
 
 Test(parity, data_depends_on_the_seed_alone) {
