@@ -1,0 +1,520 @@
+#include "tests/block/block_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/safetensors.h"
+#include "tests/block/exact.h"
+
+/* --- a block, run once ----------------------------------------------------------------------------------------- */
+
+/* What a forward and a backward pass leave, on the host. */
+typedef struct outcome {
+    int64_t w_count, y_count, x_count;
+    float *y, *q, *k, *v, *o, *dw, *dx, mean_max;
+} outcome;
+
+static void free_outcome(outcome *r) {
+    float *arrays[] = {r->y, r->q, r->k, r->v, r->o, r->dw, r->dx};
+    for (int i = 0; i < 7; i++)
+        free(arrays[i]);
+}
+
+/* `block` may have more room than `samples` need. Outputs start as NaN. */
+static outcome run_block(lab *l, tlob_block *block, const tlob_block_shape *s, int64_t samples, const float *w,
+                         const float *x, const float *dy) {
+    const int64_t n = samples * s->seq;
+    outcome r = {.w_count = tlob_block_weight_count(s), .y_count = s->d_out * n, .x_count = s->d_in * n};
+    array aw = lab_array(l, w, r.w_count, 0), ax = lab_array(l, x, r.x_count, 0), ady = lab_array(l, dy, r.y_count, 0);
+    array y = lab_array(l, NULL, r.y_count, 0), dw = lab_array(l, NULL, r.w_count, 0);
+    array dx = lab_array(l, NULL, r.x_count, 0);
+    LAB_OK(tlob_block_forward(block, l->stream, aw.at, ax.at, samples, y.at));
+    LAB_OK(tlob_block_mean_max(block, l->stream, &r.mean_max));
+    LAB_OK(tlob_block_backward(block, l->stream, aw.at, ax.at, ady.at, samples, dw.at, dx.at));
+    tlob_block_state state;
+    LAB_OK(tlob_block_get_state(block, &state));
+    r.y = lab_read(l, y);
+    r.dw = lab_read(l, dw);
+    r.dx = lab_read(l, dx);
+    r.q = lab_read_at(l, state.q, r.y_count);
+    r.k = lab_read_at(l, state.k, r.y_count);
+    r.v = lab_read_at(l, state.v, r.y_count);
+    r.o = lab_read_at(l, state.o, r.y_count);
+    return r;
+}
+
+static double *to_double(const float *from, int64_t count) {
+    double *to = malloc((size_t)count * sizeof(double));
+    for (int64_t i = 0; i < count; i++)
+        to[i] = from[i];
+    return to;
+}
+
+/* --- reference values ------------------------------------------------------------------------------------------ */
+
+static io_safetensors *open_reference(const char *name) {
+    const char *shared = getenv("TLOB_SHARED");
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/reference/%s.safetensors", shared ? shared : TLOB_SOURCE_ROOT "/../shared", name);
+    FILE *there = fopen(path, "rb");
+    if (!there)
+        cr_skip_test("no reference values at %s (set TLOB_SHARED)", path);
+    fclose(there);
+    io_safetensors *file;
+    io_error err;
+    cr_assert(io_safetensors_load(path, &file, &err), "%s", err.text);
+    return file;
+}
+
+static const io_tensor *tensor(const io_safetensors *file, const char *name) {
+    const io_tensor *t = io_safetensors_find(file, name);
+    cr_assert(t && t->dtype == IO_F64, "no float64 tensor %s", name);
+    return t;
+}
+
+static int64_t count_of(const io_tensor *t) {
+    return (int64_t)(t->bytes / sizeof(double));
+}
+
+/* As floats; a row-major [samples, features] is the column-major [features, samples] as it lies. */
+static float *activations(const io_safetensors *file, const char *name) {
+    const io_tensor *t = tensor(file, name);
+    const double *from = t->data;
+    float *to = malloc((size_t)count_of(t) * sizeof(float));
+    for (int64_t i = 0; i < count_of(t); i++)
+        to[i] = (float)from[i];
+    return to;
+}
+
+/* [W_Q | W_K | W_V | W_O] of tensors "<prefix>q" to "<prefix>o": row-major [out, in] there, column-major here. */
+static double *flat_weights(const io_safetensors *file, const char *prefix, int64_t count) {
+    double *flat = malloc((size_t)count * sizeof(double)), *at = flat;
+    for (const char *letter = "qkvo"; *letter; letter++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%s%c", prefix, *letter);
+        const io_tensor *t = tensor(file, name);
+        const double *from = t->data;
+        for (int64_t i = 0; i < t->shape[0]; i++)
+            for (int64_t j = 0; j < t->shape[1]; j++)
+                at[i + j * t->shape[0]] = from[i * t->shape[1] + j];
+        at += count_of(t);
+    }
+    cr_assert_eq(at - flat, count);
+    return flat;
+}
+
+static double mean_of_row_maxima(const io_tensor *p) {
+    const double *at = p->data;
+    int64_t tokens = p->shape[p->rank - 1], rows = count_of(p) / tokens;
+    double sum = 0.0;
+    for (int64_t r = 0; r < rows; r++) {
+        double max = 0.0;
+        for (int64_t j = 0; j < tokens; j++)
+            max = fmax(max, at[r * tokens + j]);
+        sum += max;
+    }
+    return sum / (double)rows;
+}
+
+static int64_t number(const io_safetensors *file, const char *key) {
+    const char *text = io_safetensors_metadata(file, key);
+    cr_assert(text, "no metadata %s", key);
+    return strtoll(text, NULL, 10);
+}
+
+void case_reference(lab *l, const char *name) {
+    io_safetensors *file = open_reference(name);
+    const io_tensor *x = tensor(file, "x"), *y = tensor(file, "y");
+    tlob_block_shape s = {
+        .d_in = x->shape[1],
+        .d_out = y->shape[1],
+        .head_dim = number(file, "head_dim"),
+        .seq = number(file, "seq"),
+        .axis = strcmp(io_safetensors_metadata(file, "axis"), "time") ? TLOB_AXIS_FEATURE : TLOB_AXIS_TIME,
+    };
+    const int64_t samples = number(file, "samples"), count = tlob_block_weight_count(&s);
+    double *w = flat_weights(file, "w_", count), *dw = flat_weights(file, "dw_", count);
+    float *w_float = malloc((size_t)count * sizeof(float)), *xs = activations(file, "x"), *dy = activations(file, "dy");
+    for (int64_t i = 0; i < count; i++)
+        w_float[i] = (float)w[i];
+
+    tlob_block *block;
+    LAB_OK(tlob_block_create(l->ctx, &s, samples, &block));
+    outcome r = run_block(l, block, &s, samples, w_float, xs, dy);
+    const struct {
+        const char *name;
+        const float *got;
+    } results[] = {{"q", r.q}, {"k", r.k}, {"v", r.v}, {"o", r.o}, {"y", r.y}, {"dx", r.dx}};
+    for (int i = 0; i < 6; i++) {
+        const io_tensor *want = tensor(file, results[i].name);
+        lab_close_to(results[i].name, results[i].got, want->data, count_of(want), l->bar);
+    }
+    for (int i = 0; i < 4; i++) { /* each matrix on its own: the largest must not hide an error in another */
+        static const char *const names[] = {"dW_Q", "dW_K", "dW_V", "dW_O"};
+        int64_t at = i * s.d_out * s.d_in;
+        lab_close_to(names[i], r.dw + at, dw + at, i < 3 ? s.d_out * s.d_in : s.d_out * s.d_out, l->bar);
+    }
+    double focus = mean_of_row_maxima(tensor(file, "p"));
+    lab_close_to("mean_max", &r.mean_max, &focus, 1, l->bar);
+
+    tlob_block_destroy(&block);
+    free_outcome(&r);
+    free(w);
+    free(dw);
+    free(w_float);
+    free(xs);
+    free(dy);
+    io_safetensors_free(&file);
+}
+
+/* --- gradients ------------------------------------------------------------------------------------------------- */
+
+static tlob_block_shape small_shape(tlob_axis axis) {
+    if (axis == TLOB_AXIS_FEATURE)
+        return (tlob_block_shape){.d_in = 7, .d_out = 6, .head_dim = 2, .seq = 2, .axis = axis};
+    return (tlob_block_shape){.d_in = 5, .d_out = 6, .head_dim = 3, .seq = 4, .axis = axis};
+}
+
+/* The library's loss and gradients, through block and head: `d` as tlob_model's parameters, dx as x; to free. */
+static void library_gradients(lab *l, const tlob_block_shape *s, int64_t samples, const float *w, const float *x,
+                              const uint8_t *labels, tlob_loss *loss, float **d, float **dx) {
+    const int64_t n = samples * s->seq, count = tlob_model_weight_count(s), features = s->d_out * s->seq;
+    const int64_t at_head = tlob_block_weight_count(s);
+    tlob_block *block;
+    tlob_head *head;
+    LAB_OK(tlob_block_create(l->ctx, s, samples, &block));
+    LAB_OK(tlob_head_create(l->ctx, features, samples, &head));
+    array aw = lab_array(l, w, count, 0), ax = lab_array(l, x, s->d_in * n, 0), ad = lab_array(l, NULL, count, 0);
+    array adx = lab_array(l, NULL, s->d_in * n, 0), y = lab_array(l, NULL, s->d_out * n, 0);
+    array dy = lab_array(l, NULL, s->d_out * n, 0), logits = lab_array(l, NULL, 3 * samples, 0);
+    const uint8_t *label_at = lab_bytes(l, labels, samples);
+    LAB_OK(tlob_block_forward(block, l->stream, aw.at, ax.at, samples, y.at));
+    LAB_OK(tlob_head_forward(head, l->stream, aw.at + at_head, y.at, samples, logits.at));
+    LAB_OK(
+        tlob_head_loss(head, l->stream, aw.at + at_head, y.at, logits.at, label_at, samples, ad.at + at_head, dy.at));
+    LAB_OK(tlob_block_backward(block, l->stream, aw.at, ax.at, dy.at, samples, ad.at, adx.at));
+    LAB_OK(tlob_head_result(head, l->stream, loss));
+    *d = lab_read(l, ad);
+    *dx = lab_read(l, adx);
+    tlob_block_destroy(&block);
+    tlob_head_destroy(&head);
+}
+
+/* d of the loss by each of `count` values at `at`, by central differences. */
+static double *differences(const exact_problem *problem, double *at, int64_t count, double step) {
+    double *d = malloc((size_t)count * sizeof(double));
+    for (int64_t i = 0; i < count; i++) {
+        const double kept = at[i];
+        at[i] = kept + step;
+        double up = exact_loss(problem);
+        at[i] = kept - step;
+        d[i] = (up - exact_loss(problem)) / (2.0 * step);
+        at[i] = kept;
+    }
+    return d;
+}
+
+static void compare_gradients(const char *name, const double *exact, const double *difference, const float *library,
+                              int64_t count, double bar) {
+    double largest = 0.0;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(exact[i]));
+    cr_assert(largest > 1e-4, "%s: all gradients are next to 0, which proves nothing", name);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert(fabs(exact[i] - difference[i]) <= 1e-6 * largest, "%s[%ld]: the formula gives %.9g, differences %.9g",
+                  name, (long)i, exact[i], difference[i]);
+    lab_close_to(name, library, exact, count, bar);
+    lab_close_to(name, library, difference, count, bar + 1e-6);
+}
+
+void case_gradients(lab *l, tlob_axis axis) {
+    const tlob_block_shape s = small_shape(axis);
+    const int64_t samples = 5, count = tlob_model_weight_count(&s), x_count = s.d_in * s.seq * samples;
+    const int64_t chunk = s.d_out * s.d_in, features = s.d_out * s.seq;
+    const uint8_t labels[] = {2, 0, 1, 1, 2};
+    float *w = lab_random(count, 0.8f, 11), *x = lab_random(x_count, 1.5f, 12), *d, *dx;
+    exact_problem problem = {s, samples, to_double(w, count), to_double(x, x_count), labels};
+    double *exact = malloc((size_t)count * sizeof(double)), *exact_dx = malloc((size_t)x_count * sizeof(double));
+    double loss = exact_gradients(&problem, exact, exact_dx);
+    tlob_loss got;
+    library_gradients(l, &s, samples, w, x, labels, &got, &d, &dx);
+    lab_close_to("loss", &got.loss, &loss, 1, l->bar);
+
+    const struct {
+        const char *name;
+        int64_t at, count;
+    } parts[] = {
+        {"dW_Q", 0, chunk},
+        {"dW_K", chunk, chunk},
+        {"dW_V", 2 * chunk, chunk},
+        {"dW_O", 3 * chunk, s.d_out * s.d_out},
+        {"dW_head", 3 * chunk + s.d_out * s.d_out, 3 * features},
+        {"db_head", 3 * chunk + s.d_out * s.d_out + 3 * features, 3},
+    };
+    const double steps[] = {1e-4, 1e-5};
+    for (int i = 0; i < 2; i++) {
+        double *by_w = differences(&problem, problem.parameters, count, steps[i]);
+        double *by_x = differences(&problem, problem.x, x_count, steps[i]);
+        for (int p = 0; p < 6; p++) {
+            int64_t at = parts[p].at;
+            compare_gradients(parts[p].name, exact + at, by_w + at, d + at, parts[p].count, l->bar);
+        }
+        compare_gradients("dx", exact_dx, by_x, dx, x_count, l->bar);
+        free(by_w);
+        free(by_x);
+    }
+    free(w);
+    free(x);
+    free(d);
+    free(dx);
+    free(problem.parameters);
+    free(problem.x);
+    free(exact);
+    free(exact_dx);
+}
+
+/* --- scratch, repetition --------------------------------------------------------------------------------------- */
+
+static void close_outcomes(const outcome *got, const outcome *want, double bar) {
+    const struct {
+        const char *name;
+        const float *got, *want;
+        int64_t count;
+    } pairs[] = {
+        {"q", got->q, want->q, got->y_count},    {"k", got->k, want->k, got->y_count},
+        {"v", got->v, want->v, got->y_count},    {"o", got->o, want->o, got->y_count},
+        {"y", got->y, want->y, got->y_count},    {"dw", got->dw, want->dw, got->w_count},
+        {"dx", got->dx, want->dx, got->x_count}, {"mean_max", &got->mean_max, &want->mean_max, 1},
+    };
+    for (int i = 0; i < 8; i++) {
+        if (bar == 0.0) {
+            lab_same_bits(pairs[i].name, pairs[i].got, pairs[i].want, pairs[i].count);
+            continue;
+        }
+        double *exact = to_double(pairs[i].want, pairs[i].count);
+        lab_close_to(pairs[i].name, pairs[i].got, exact, pairs[i].count, bar);
+        free(exact);
+    }
+}
+
+void case_capacity(lab *l) {
+    for (int axis = 0; axis < 2; axis++) {
+        const tlob_block_shape s = small_shape(axis ? TLOB_AXIS_TIME : TLOB_AXIS_FEATURE);
+        const int64_t room = 7, samples = 3, y_count = s.d_out * s.seq * room, x_count = s.d_in * s.seq * room;
+        const int64_t w_count = tlob_block_weight_count(&s);
+        float *w = lab_random(w_count, 0.8f, 21), *x = lab_random(x_count, 1.5f, 22),
+              *dy = lab_random(y_count, 1.0f, 23);
+        tlob_block *roomy, *exact;
+        LAB_OK(tlob_block_create(l->ctx, &s, room, &roomy));
+        LAB_OK(tlob_block_create(l->ctx, &s, samples, &exact));
+
+        array nan_x = lab_array(l, NULL, x_count, 0), nan_dy = lab_array(l, NULL, y_count, 0);
+        array aw = lab_array(l, w, w_count, 0), y = lab_array(l, NULL, y_count, 0), dw = lab_array(l, NULL, w_count, 0);
+        LAB_OK(tlob_block_forward(roomy, l->stream, aw.at, nan_x.at, room, y.at));
+        LAB_OK(tlob_block_backward(roomy, l->stream, aw.at, nan_x.at, nan_dy.at, room, dw.at, NULL));
+
+        outcome got = run_block(l, roomy, &s, samples, w, x, dy), want = run_block(l, exact, &s, samples, w, x, dy);
+        close_outcomes(&got, &want, l->bar);
+        free_outcome(&got);
+        free_outcome(&want);
+        tlob_block_destroy(&roomy);
+        tlob_block_destroy(&exact);
+        free(w);
+        free(x);
+        free(dy);
+    }
+}
+
+void case_no_samples(lab *l) {
+    const tlob_block_shape s = tlob_block_shape_default();
+    const int64_t count = tlob_block_weight_count(&s);
+    tlob_block *block;
+    float mean_max = 0.0f;
+    array w = lab_array(l, NULL, count, 0), dw = lab_array(l, NULL, count, 0);
+    LAB_OK(tlob_block_create(l->ctx, &s, 4, &block));
+    LAB_OK(tlob_block_mean_max(block, l->stream, &mean_max));
+    cr_assert(isnan(mean_max), "before the first forward pass");
+    LAB_OK(tlob_block_forward(block, l->stream, w.at, NULL, 0, NULL));
+    LAB_OK(tlob_block_backward(block, l->stream, w.at, NULL, NULL, 0, dw.at, NULL));
+    mean_max = 0.0f;
+    LAB_OK(tlob_block_mean_max(block, l->stream, &mean_max));
+    cr_assert(isnan(mean_max), "the mean of no rows");
+    float *got = lab_read(l, dw);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert_eq(got[i], 0.0f, "dweights[%ld] is %g", (long)i, (double)got[i]);
+    free(got);
+    tlob_block_destroy(&block);
+}
+
+void case_repeats(lab *l, tlob_axis axis) {
+    tlob_block_shape s = tlob_block_shape_default();
+    s.axis = axis;
+    s.seq = axis == TLOB_AXIS_TIME ? 8 : 1;
+    const int64_t samples = 300, n = samples * s.seq, w_count = tlob_block_weight_count(&s);
+    float *w = lab_random(w_count, 0.4f, 31), *x = lab_random(s.d_in * n, 1.5f, 32),
+          *dy = lab_random(s.d_out * n, 1.0f, 33);
+    tlob_block *block;
+    LAB_OK(tlob_block_create(l->ctx, &s, samples, &block));
+    outcome first = run_block(l, block, &s, samples, w, x, dy), second = run_block(l, block, &s, samples, w, x, dy);
+    close_outcomes(&second, &first, 0.0);
+    free_outcome(&first);
+    free_outcome(&second);
+    tlob_block_destroy(&block);
+    free(w);
+    free(x);
+    free(dy);
+}
+
+/* --- head and model -------------------------------------------------------------------------------------------- */
+
+void case_head(lab *l) {
+    const float logits[] = {1.0f, 1.0f, 0.0f, 0.0f, 3.0f, 3.0f, -1.0f, 0.0f, 2.0f, 0.0f, 0.0f, 0.0f};
+    const uint8_t labels[] = {0, 2, 2, 0}, bad[] = {0, 3, 255, 2};
+    tlob_head *head;
+    LAB_OK(tlob_head_create(l->ctx, 2, 4, &head));
+    array z = lab_array(l, logits, 12, 0);
+    tlob_loss loss;
+    LAB_OK(tlob_head_loss(head, l->stream, NULL, NULL, z.at, lab_bytes(l, labels, 4), 4, NULL, NULL));
+    LAB_OK(tlob_head_result(head, l->stream, &loss));
+    cr_assert_eq(loss.correct, 3, "the lowest class wins a tie: %ld right", (long)loss.correct);
+    double want = 0.0;
+    for (int i = 0; i < 4; i++) {
+        const float *at = logits + 3 * i;
+        want += (log(exp(at[0]) + exp(at[1]) + exp(at[2])) - at[labels[i]]) / 4.0;
+    }
+    lab_close_to("loss", &loss.loss, &want, 1, l->bar);
+
+    array w = lab_array(l, logits, tlob_head_weight_count(2), 0), y = lab_array(l, logits, 8, 0);
+    array dw = lab_array(l, NULL, tlob_head_weight_count(2), 0), dy = lab_array(l, NULL, 8, 0);
+    LAB_OK(tlob_head_loss(head, l->stream, w.at, y.at, z.at, lab_bytes(l, bad, 4), 4, dw.at, dy.at));
+    LAB_OK(tlob_head_result(head, l->stream, &loss));
+    cr_assert(isnan(loss.loss), "a label out of range must not pass for a loss of %g", (double)loss.loss);
+    cr_assert_eq(loss.correct, 1);
+    float *got = lab_read(l, dw);
+    cr_assert(isnan(got[0]), "nor may its gradient");
+    free(got);
+    free(lab_read(l, dy));
+    tlob_head_destroy(&head);
+}
+
+void case_init(lab *l) {
+    const tlob_block_shape s = tlob_block_shape_default();
+    const int64_t chunk = s.d_out * s.d_in, count = tlob_block_weight_count(&s), features = 37;
+    const int64_t head_count = tlob_head_weight_count(features);
+    array w = lab_array(l, NULL, count, 0), h = lab_array(l, NULL, head_count, 1);
+    LAB_OK(tlob_block_init_weights(l->stream, &s, 0x123456789abcdefull, w.at));
+    LAB_OK(tlob_head_init_weights(l->stream, features, 0x123456789abcdefull, h.at));
+    float *got = lab_read(l, w), *got_head = lab_read(l, h), *want = malloc((size_t)count * sizeof(float));
+    for (int i = 0; i < 4; i++) {
+        int64_t size = i < 3 ? chunk : s.d_out * s.d_out;
+        float bound = (float)sqrt(6.0 / (double)(i < 3 ? s.d_in + s.d_out : 2 * s.d_out)), largest = 0.0f;
+        tlob_kernels_host.uniform(NULL, size, bound, 0x123456789abcdefull, (uint32_t)i, want);
+        lab_same_bits("W", got + i * chunk, want, size);
+        for (int64_t j = 0; j < size; j++)
+            largest = fmaxf(largest, fabsf(want[j]));
+        cr_assert(largest <= bound && largest > 0.9f * bound, "matrix %d: largest %g, bound %g", i, (double)largest,
+                  (double)bound);
+    }
+    cr_assert(memcmp(got, got + chunk, (size_t)chunk * sizeof(float)) != 0, "W_Q and W_K are the same");
+    tlob_kernels_host.uniform(NULL, 3 * features, (float)sqrt(6.0 / 40.0), 0x123456789abcdefull, TLOB_SPACE_HEAD, want);
+    lab_same_bits("W_head", got_head, want, 3 * features);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(got_head[3 * features + i], 0.0f);
+    free(got);
+    free(got_head);
+    free(want);
+}
+
+/* Labels that a linear rule gives, so that there is something to learn. */
+static uint8_t *labels_for(const float *x, int64_t d_in, int64_t samples) {
+    float *rule = lab_random(3 * d_in, 1.0f, 41);
+    uint8_t *labels = malloc((size_t)samples);
+    for (int64_t i = 0; i < samples; i++) {
+        double best = -HUGE_VAL;
+        for (int c = 0; c < 3; c++) {
+            double z = 0.0;
+            for (int64_t j = 0; j < d_in; j++)
+                z += rule[c * d_in + j] * x[i * d_in + j];
+            if (z > best) {
+                best = z;
+                labels[i] = (uint8_t)c;
+            }
+        }
+    }
+    free(rule);
+    return labels;
+}
+
+void train(lab *l, int steps, float *losses, float *weights) {
+    const int64_t batch = 64, batches = 8;
+    tlob_model_params params = tlob_model_params_default();
+    params.max_samples = 100; /* more than a batch */
+    params.adam.lr = 1e-2f;
+    const int64_t d_in = params.shape.d_in, total = batch * batches;
+    float *x = lab_random(d_in * total, 1.7f, 42);
+    uint8_t *labels = labels_for(x, d_in, total);
+    array ax = lab_array(l, x, d_in * total, 0);
+    const uint8_t *label_at = lab_bytes(l, labels, total);
+    tlob_model *model;
+    LAB_OK(tlob_model_create(l->stream, &params, &model));
+    for (int i = 0; i < steps; i++) {
+        int64_t at = i % batches * batch;
+        tlob_model_figures figures;
+        LAB_OK(tlob_model_step(model, l->stream, ax.at + at * d_in, label_at + at, batch));
+        LAB_OK(tlob_model_result(model, l->stream, &figures));
+        losses[i] = figures.loss;
+        cr_assert(figures.mean_max >= 0.25f && figures.mean_max <= 1.0f, "step %d: mean_max %g", i,
+                  (double)figures.mean_max);
+        cr_assert(figures.correct >= 0 && figures.correct <= batch);
+    }
+    if (weights)
+        LAB_OK(tlob_model_get_weights(model, l->stream, weights, tlob_model_weight_count(&params.shape)));
+    tlob_model_destroy(&model);
+    lab_clear(l);
+    free(x);
+    free(labels);
+}
+
+void case_model(lab *l) {
+    tlob_model_params params = tlob_model_params_default();
+    params.shape = small_shape(TLOB_AXIS_TIME);
+    params.max_samples = 9;
+    const tlob_block_shape *s = &params.shape;
+    const int64_t samples = 5, x_count = s->d_in * s->seq * samples, count = tlob_model_weight_count(s);
+    const uint8_t labels[] = {2, 0, 1, 1, 0};
+    float *x = lab_random(x_count, 1.5f, 51), *w = lab_random(count, 0.8f, 52),
+          *back = calloc((size_t)count, sizeof(float));
+    tlob_model *model;
+    LAB_OK(tlob_model_create(l->stream, &params, &model));
+    LAB_OK(tlob_model_set_weights(model, l->stream, w, count));
+    LAB_OK(tlob_model_get_weights(model, l->stream, back, count));
+    lab_same_bits("weights", back, w, count);
+
+    array ax = lab_array(l, x, x_count, 0), logits = lab_array(l, NULL, 3 * samples, 0);
+    tlob_model_figures figures;
+    LAB_OK(tlob_model_evaluate(model, l->stream, ax.at, lab_bytes(l, labels, samples), samples, logits.at));
+    LAB_OK(tlob_model_result(model, l->stream, &figures));
+    exact_problem problem = {*s, samples, to_double(w, count), to_double(x, x_count), labels};
+    double loss = exact_loss(&problem);
+    lab_close_to("loss", &figures.loss, &loss, 1, l->bar);
+    float *z = lab_read(l, logits);
+    int64_t correct = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const float *at = z + 3 * i;
+        int best = at[1] > at[0] ? 1 : 0;
+        correct += (at[2] > at[best] ? 2 : best) == labels[i];
+    }
+    cr_assert_eq(figures.correct, correct);
+    LAB_OK(tlob_model_get_weights(model, l->stream, back, count));
+    lab_same_bits("weights after an evaluation", back, w, count);
+
+    tlob_model_destroy(&model);
+    free(problem.parameters);
+    free(problem.x);
+    free(x);
+    free(w);
+    free(back);
+    free(z);
+}

@@ -1,0 +1,58 @@
+/** What must hold of the block, its kernels, the head, the optimizer and the model in any memory space. */
+#ifndef TLOB_TESTS_BLOCK_CASES_H
+#define TLOB_TESTS_BLOCK_CASES_H
+
+#include "tests/block/lab.h"
+
+/* The block and the model (block_cases.c). */
+
+/** A file of reference values from PyTorch in float64: "block_feature" or "block_time". Skips where it is missing. */
+void case_reference(lab *l, const char *name);
+
+/** Every gradient against central differences of the loss in double, with d_in != d_out, on one axis. */
+void case_gradients(lab *l, tlob_axis axis);
+
+/** Fewer samples than the scratch has room for, after NaN has filled all of it. */
+void case_capacity(lab *l);
+
+void case_no_samples(lab *l);
+
+/** Forward and backward twice: the same bits. */
+void case_repeats(lab *l, tlob_axis axis);
+
+/** Head alone: loss, hits, a label out of range, ties. */
+void case_head(lab *l);
+
+/** Evaluation against the loss in double, weights out and in again. */
+void case_model(lab *l);
+
+/** Weights come from Philox, within Xavier's bounds, the same bits as on the host. */
+void case_init(lab *l);
+
+/** Trains for `steps` steps on artificial data; `weights` (may be NULL): tlob_model_weight_count of the default shape.
+ */
+void train(lab *l, int steps, float *losses, float *weights);
+
+/* Kernels and the optimizer (kernel_cases.c). */
+
+/** head_dim x tokens x axis x alignment, against double. */
+void case_attend_shapes(lab *l);
+
+/** Scores from 0 to FLT_MAX and beyond. */
+void case_attend_pathological(lab *l);
+
+void case_affine(lab *l);
+void case_row_sum(lab *l);
+void case_cross_entropy(lab *l);
+void case_uniform(lab *l);
+
+/** Steps against a table worked out by hand in double, with an eps large enough to tell where it is added. */
+void case_adam_table(lab *l);
+
+/** Many parameters against double, and a learning rate that changes on the way. */
+void case_adam_lr(lab *l);
+
+/** More elements than the largest grid has threads. */
+void case_beyond_the_grid(lab *l);
+
+#endif

@@ -1,0 +1,181 @@
+/* The block, the head, the optimizer and the model on a device: the oracle's cases in FP32, then what only a device
+ * has. */
+#include <math.h>
+#include <stdlib.h>
+
+#include <cuda_runtime.h>
+
+#include "tests/block/block_cases.h"
+#include "tests/gpu/gpu.h"
+
+#define CUDA_OK(call)                                                                                                  \
+    do {                                                                                                               \
+        cudaError_t code_ = (call);                                                                                    \
+        cr_assert_eq(code_, cudaSuccess, "%s: %s", #call, cudaGetErrorString(code_));                                  \
+    } while (0)
+
+static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold"};
+
+/* The statements that follow, once for each policy, in a context `l` of its own. */
+#define FOR_EACH_POLICY(l)                                                                                             \
+    for (int p_ = 0; p_ < 3 && (lab_open_cuda(l, policies[p_]), cr_log_info("policy %s", policies[p_]), true);         \
+         lab_close(l), p_++)
+
+static lab gpu;
+
+Test(gpu_block, against_pytorch) {
+    NEED_GPU();
+    FOR_EACH_POLICY(&gpu) {
+        case_reference(&gpu, "block_feature");
+        case_reference(&gpu, "block_time");
+    }
+}
+
+Test(gpu_block, gradients_against_differences) {
+    NEED_GPU();
+    FOR_EACH_POLICY(&gpu) {
+        case_gradients(&gpu, TLOB_AXIS_FEATURE);
+        case_gradients(&gpu, TLOB_AXIS_TIME);
+    }
+}
+
+Test(gpu_block, scratch_repeats_and_the_rest) {
+    NEED_GPU();
+    FOR_EACH_POLICY(&gpu) {
+        case_capacity(&gpu);
+        case_no_samples(&gpu);
+        case_repeats(&gpu, TLOB_AXIS_FEATURE);
+        case_repeats(&gpu, TLOB_AXIS_TIME);
+        case_head(&gpu);
+        case_model(&gpu);
+    }
+}
+
+Test(gpu_block, kernels) {
+    NEED_GPU();
+    lab_open_cuda(&gpu, "threshold");
+    case_attend_shapes(&gpu);
+    case_attend_pathological(&gpu);
+    case_affine(&gpu);
+    case_row_sum(&gpu);
+    case_cross_entropy(&gpu);
+    case_adam_table(&gpu);
+    case_adam_lr(&gpu);
+    case_beyond_the_grid(&gpu);
+    lab_close(&gpu);
+}
+
+Test(gpu_block, random_weights_have_the_bits_of_the_host) {
+    NEED_GPU();
+    lab_open_cuda(&gpu, "threshold");
+    case_uniform(&gpu);
+    case_init(&gpu);
+    lab_close(&gpu);
+}
+
+Test(gpu_block, training_follows_the_oracle_and_repeats_bit_for_bit) {
+    enum { STEPS = 200, WEIGHTS = 3 * 16 * 32 + 16 * 16 + 51 };
+    static float oracle[STEPS], first[STEPS], second[STEPS], first_weights[WEIGHTS], second_weights[WEIGHTS];
+    NEED_GPU();
+    lab host;
+    lab_open_host(&host);
+    train(&host, STEPS, oracle, NULL);
+    lab_close(&host);
+    FOR_EACH_POLICY(&gpu) {
+        train(&gpu, STEPS, first, first_weights);
+        train(&gpu, STEPS, second, second_weights);
+        for (int i = 0; i < STEPS; i++)
+            cr_assert(fabsf(first[i] - oracle[i]) <= 1e-3f, "%s, step %d: loss %g, the oracle's %g", policies[p_], i,
+                      (double)first[i], (double)oracle[i]);
+        lab_same_bits("losses", first, second, STEPS);
+        lab_same_bits("weights", first_weights, second_weights, WEIGHTS);
+    }
+}
+
+/* --- captured steps -------------------------------------------------------------------------------------------- */
+
+static void begin_capture(void) {
+    CUDA_OK(cudaStreamBeginCapture(tlob_stream_cuda(gpu.stream), cudaStreamCaptureModeThreadLocal));
+}
+
+static cudaGraphExec_t end_capture(void) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_OK(cudaStreamEndCapture(tlob_stream_cuda(gpu.stream), &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+    return exec;
+}
+
+/* A captured step must not freeze the step count or the learning rate. */
+Test(gpu_block, captured_adam_steps_count_on) {
+    enum { COUNT = 1000, STEPS = 50 };
+    NEED_GPU();
+    lab_open_cuda(&gpu, "threshold");
+    const tlob_adam_params params = tlob_adam_params_default();
+    float *start = lab_random(COUNT, 1.0f, 1), *gradients = lab_random(COUNT, 2.0f, 2);
+    array g = lab_array(&gpu, gradients, COUNT, 0), w[2];
+    tlob_adam *adam[2];
+    for (int i = 0; i < 2; i++) {
+        w[i] = lab_array(&gpu, start, COUNT, 0);
+        OK(tlob_adam_create(gpu.ctx, COUNT, &params, &adam[i]));
+    }
+    begin_capture();
+    OK(tlob_adam_step(adam[1], gpu.stream, w[1].at, g.at));
+    cudaGraphExec_t exec = end_capture();
+    for (int t = 0; t < STEPS; t++) {
+        float lr = 1e-2f / (float)(t + 1);
+        OK(tlob_adam_set_lr(adam[0], gpu.stream, lr));
+        OK(tlob_adam_set_lr(adam[1], gpu.stream, lr));
+        OK(tlob_adam_step(adam[0], gpu.stream, w[0].at, g.at));
+        CUDA_OK(cudaGraphLaunch(exec, tlob_stream_cuda(gpu.stream)));
+    }
+    float *eager = lab_read(&gpu, w[0]), *replayed = lab_read(&gpu, w[1]);
+    lab_same_bits("w", eager, replayed, COUNT);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    tlob_adam_destroy(&adam[0]);
+    tlob_adam_destroy(&adam[1]);
+    free(start);
+    free(gradients);
+    free(eager);
+    free(replayed);
+    lab_close(&gpu);
+}
+
+Test(gpu_block, a_captured_training_step) {
+    enum { SAMPLES = 64, STEPS = 20, WEIGHTS = 3 * 16 * 32 + 16 * 16 + 51 };
+    static float weights[2][WEIGHTS];
+    NEED_GPU();
+    FOR_EACH_POLICY(&gpu) {
+        float *x = lab_random(32 * SAMPLES, 1.5f, 3);
+        uint8_t labels[SAMPLES];
+        for (int i = 0; i < SAMPLES; i++)
+            labels[i] = (uint8_t)(i * 7 % 3);
+        array ax = lab_array(&gpu, x, 32 * SAMPLES, 0);
+        const uint8_t *label_at = lab_bytes(&gpu, labels, SAMPLES);
+        const tlob_model_params params = tlob_model_params_default();
+        for (int captured = 0; captured < 2; captured++) {
+            tlob_model *model;
+            OK(tlob_model_create(gpu.stream, &params, &model));
+            OK(tlob_model_step(model, gpu.stream, ax.at, label_at, SAMPLES)); /* warm from here on */
+            cudaGraphExec_t exec = NULL;
+            if (captured) {
+                begin_capture();
+                OK(tlob_model_step(model, gpu.stream, ax.at, label_at, SAMPLES));
+                exec = end_capture();
+            }
+            for (int t = 0; t < STEPS; t++) {
+                if (captured)
+                    CUDA_OK(cudaGraphLaunch(exec, tlob_stream_cuda(gpu.stream)));
+                else
+                    OK(tlob_model_step(model, gpu.stream, ax.at, label_at, SAMPLES));
+            }
+            OK(tlob_model_get_weights(model, gpu.stream, weights[captured], WEIGHTS));
+            if (captured)
+                CUDA_OK(cudaGraphExecDestroy(exec));
+            tlob_model_destroy(&model);
+        }
+        lab_same_bits("weights", weights[0], weights[1], WEIGHTS);
+        free(x);
+    }
+}
