@@ -109,7 +109,7 @@ Test(memory, a_stream_of_another_context_is_refused) {
 }
 
 Test(memory, transfer_arguments) {
-    char word[4];
+    char word[4] = {0};
     cr_assert_eq(tlob_upload(NULL, word, word, 4), TLOB_ERR_ARGUMENT);
     cr_assert_eq(tlob_upload(stream, NULL, word, 4), TLOB_ERR_ARGUMENT);
     cr_assert_eq(tlob_upload(stream, word, NULL, 4), TLOB_ERR_ARGUMENT);
