@@ -35,10 +35,13 @@ void tlob_fail_gemm(const tlob_gemm *gemm) {
 tlob_status tlob_fail_cuda(const tlob_space *space, int code, const char *call) {
     if (code == 0)
         return TLOB_OK;
-    const char *name = space->error_name(code);
-    tlob_status status = code == TLOB_CUDA_OUT_OF_MEMORY ? TLOB_ERR_OUT_OF_MEMORY : TLOB_ERR_CUDA;
-    tlob_fail(status, call, "%s (%d)%s", name, code,
-              status == TLOB_ERR_CUDA ? "; the failure may come from work enqueued earlier on this device" : "");
+    const char *name = space->error_name(code), *advice = space->advice(code);
+    tlob_status status = code == TLOB_CUDA_OUT_OF_MEMORY     ? TLOB_ERR_OUT_OF_MEMORY
+                         : code == TLOB_CUDA_NOT_INITIALIZED ? TLOB_ERR_NO_DEVICE
+                                                             : TLOB_ERR_CUDA;
+    if (!advice && status == TLOB_ERR_CUDA)
+        advice = "the failure may come from work enqueued earlier on this device";
+    tlob_fail(status, call, "%s (%d)%s%s", name, code, advice ? "; " : "", advice ? advice : "");
     last_error.vendor_code = code;
     snprintf(last_error.vendor, sizeof(last_error.vendor), "%s", name);
     return status;

@@ -53,11 +53,16 @@ typedef struct tlob_space {
     int (*fill)(void *dst, int value, size_t bytes, struct CUstream_st *stream);
     const char *(*misplaced)(const void *ptr, int device); /**< NULL, or what is wrong with the pointer's place */
     const char *(*error_name)(int code);
+    const char *(*advice)(int code);                /**< what to do about it; NULL for nothing in particular */
 } tlob_space;
 
-#define TLOB_CUDA_OUT_OF_MEMORY 2 /* cudaErrorMemoryAllocation, which the host space uses too */
+/* cudaErrorMemoryAllocation, which the host space uses too, and cudaErrorInitializationError */
+enum { TLOB_CUDA_OUT_OF_MEMORY = 2, TLOB_CUDA_NOT_INITIALIZED = 3 };
 
-/** Records a CUDA runtime failure of `call` (0 is TLOB_OK and records nothing). Out of memory becomes OUT_OF_MEMORY. */
+/**
+ * Records a CUDA runtime failure of `call` (0 is TLOB_OK and records nothing). Out of memory becomes OUT_OF_MEMORY, a
+ * driver that cannot be used NO_DEVICE.
+ */
 tlob_status tlob_fail_cuda(const tlob_space *space, int code, const char *call);
 
 extern const tlob_space tlob_space_host;

@@ -14,7 +14,7 @@ static void cuda_versions(int *driver, int *runtime) {
 }
 
 /* What to do about the failures that users meet first. */
-static const char *advice(cudaError_t code) {
+static const char *cuda_advice(int code) {
     switch (code) {
     case cudaErrorNoDevice:
         return "this machine has no CUDA device, or CUDA_VISIBLE_DEVICES hides it";
@@ -23,7 +23,7 @@ static const char *advice(cudaError_t code) {
     case cudaErrorInitializationError:
         return "CUDA was in use before this process was forked; create contexts after the fork";
     default:
-        return "the driver does not work";
+        return NULL;
     }
 }
 
@@ -35,8 +35,9 @@ static tlob_status cuda_count(int *count) {
     int driver, runtime;
     cuda_versions(&driver, &runtime);
     cudaGetLastError(); /* a machine without a device is no reason to fail the next runtime call */
+    const char *advice = cuda_advice(code);
     return tlob_fail(TLOB_ERR_NO_DEVICE, "cudaGetDeviceCount", "%s (%d): %s (driver supports CUDA %d.%d, runtime is %d.%d)",
-                     cudaGetErrorName(code), (int)code, advice(code), driver / 1000, driver % 1000 / 10, runtime / 1000,
+                     cudaGetErrorName(code), (int)code, advice ? advice : "the driver does not work", driver / 1000, driver % 1000 / 10, runtime / 1000,
                      runtime % 1000 / 10);
 }
 
@@ -200,4 +201,5 @@ const tlob_space tlob_space_cuda = {
     .fill = cuda_fill,
     .misplaced = cuda_misplaced,
     .error_name = cuda_error_name,
+    .advice = cuda_advice,
 };

@@ -121,6 +121,11 @@ static const char *host_error_name(int code) {
     return code == TLOB_CUDA_OUT_OF_MEMORY ? "out of memory" : "failure";
 }
 
+static const char *host_advice(int code) {
+    (void)code;
+    return NULL;
+}
+
 const tlob_space tlob_space_host = {
     .memory = TLOB_MEMORY_HOST,
     .kernels = &tlob_kernels_host,
@@ -146,4 +151,5 @@ const tlob_space tlob_space_host = {
     .fill = host_fill,
     .misplaced = host_misplaced,
     .error_name = host_error_name,
+    .advice = host_advice,
 };

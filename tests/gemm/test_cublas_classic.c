@@ -141,7 +141,7 @@ Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tri
         cr_assert_str_eq(fake.calls, "gemm ");
         cr_assert_str_eq(fake.error.backend, "cublas_classic");
         cr_assert_str_eq(fake.error.operation, "cublasGemmEx");
-        cr_assert_eq(fake.error.vendor_code, rows[i].code);
+        cr_assert_eq(fake.error.vendor_code, (int)rows[i].code);
         cr_assert(fake.error.has_gemm && fake.error.gemm.m == 2);
     }
     g.epilogue = TLOB_EPILOGUE_BIAS;

@@ -171,6 +171,8 @@ Test(lt, any_field_that_matters_makes_another_key) {
     DIFFERS(y.bias++);
     DIFFERS(y.a += 4);
     DIFFERS(y.c = y.d);
+    x.c = x.d; /* in place: whether C is read at all is then the only difference */
+    DIFFERS(h.beta = 0);
 #undef DIFFERS
 }
 

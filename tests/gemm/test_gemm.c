@@ -254,6 +254,14 @@ Test(run, products_of_nothing) {
     }
 }
 
+Test(run, a_bias_without_the_epilogue_is_not_added) {
+    tlob_gemm g = tlob_gemm_init(1, 1, 1);
+    tlob_gemm_operands x = {.a = a + 2, .b = b + 3, .d = d, .bias = bias};
+    bias[0] = 100;
+    OK(tlob_gemm_run(stream, &g, &x));
+    cr_assert_eq(d[0], 6);
+}
+
 Test(run, unknown_backends_are_refused_with_the_valid_names) {
     tlob_gemm g = tlob_gemm_init(4, 4, 4);
     tlob_gemm_operands x = {.a = a, .b = b, .d = d};

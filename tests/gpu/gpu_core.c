@@ -1,6 +1,7 @@
 /* The core on a CUDA device: contexts, the stream registry, memory, and what goes wrong with them. */
 #include <cuda_runtime_api.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -265,6 +266,7 @@ Test(gpu_core, a_forked_child_gets_a_clear_status) {
         tlob_context_params params = tlob_context_params_default();
         tlob_context *mine;
         tlob_status status = tlob_context_create(&mine, &params);
+        fprintf(stderr, "in the child: %s\n", tlob_last_error()->message);
         _exit(status == TLOB_ERR_NO_DEVICE && strstr(tlob_last_error()->message, "fork") ? 0 : 10 + (int)status);
     }
     int how;
