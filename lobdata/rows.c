@@ -3,11 +3,13 @@
 #include <csv.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 enum { CHUNK = 1 << 16 };
@@ -68,57 +70,109 @@ lob_number lob_parse_time(const char *text, size_t length, int64_t *nanoseconds)
 
 // --- the text, from memory or from a file ---------------------------------------------------------------------------
 
+// zlib's gzread is not used: where the data happen to end on the border of a request it takes a file without its
+// checksum for a whole one.
 typedef struct text_stream {
     const lob_source *source;
-    gzFile file;
     size_t used; // bytes of source->text handed out
+    int fd;
+    int is_gzip;
+    int in_member; // a gzip member has begun and not ended
+    z_stream inflater;
+    unsigned char input[CHUNK];
 } text_stream;
 
-static int stream_open(text_stream *stream, const lob_source *source, io_error *err) {
-    *stream = (text_stream){.source = source};
-    if (source->text)
-        return 0;
-    struct stat info;
-    if (stat(source->name, &info))
-        return io_error_set(err, "%s: cannot read: %s", io_error_path(source->name), strerror(errno));
-    if (S_ISDIR(info.st_mode))
-        return io_error_set(err, "%s: cannot read: it is a directory", io_error_path(source->name));
-    errno = 0;
-    stream->file = gzopen(source->name, "rbe");
-    if (!stream->file)
-        return io_error_set(err, "%s: cannot read: %s", io_error_path(source->name),
-                            errno ? strerror(errno) : "out of memory");
-    gzbuffer(stream->file, 2 * CHUNK);
+static int stream_fault(const text_stream *stream, io_error *err, const char *what, const char *why) {
+    return io_error_set(err, "%s: %s: %s", io_error_path(stream->source->name), what, why);
+}
+
+// Refills the input. Returns 0, with no input left at the end of the file, or -1.
+static int fill_input(text_stream *stream, io_error *err) {
+    ssize_t bytes;
+    do
+        bytes = read(stream->fd, stream->input, sizeof stream->input);
+    while (bytes < 0 && errno == EINTR);
+    if (bytes < 0)
+        return stream_fault(stream, err, "cannot read", strerror(errno));
+    stream->inflater.next_in = stream->input;
+    stream->inflater.avail_in = (unsigned)bytes;
     return 0;
 }
 
-// zlib reports a file cut short only here, after the last byte that could be had.
-static int stream_check(const text_stream *stream, io_error *err) {
-    int code;
-    const char *text = gzerror(stream->file, &code), *name = io_error_path(stream->source->name);
-    if (code == Z_OK || code == Z_STREAM_END)
+static int stream_open(text_stream *stream, const lob_source *source, io_error *err) {
+    memset(stream, 0, sizeof *stream);
+    stream->source = source;
+    stream->fd = -1;
+    if (source->text)
         return 0;
-    if (code == Z_BUF_ERROR)
-        return io_error_set(err, "%s: the gzip data end too early: the file is cut short", name);
-    if (code == Z_ERRNO)
-        return io_error_set(err, "%s: cannot read: %s", name, strerror(errno));
-    size_t prefix = strlen(stream->source->name) + 2; // zlib puts "NAME: " before its reason
-    return io_error_set(err, "%s: the gzip data are damaged: %s", name, strlen(text) > prefix ? text + prefix : text);
+    stream->fd = open(source->name, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    if (stream->fd < 0 || fstat(stream->fd, &info))
+        return stream_fault(stream, err, "cannot read", strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return stream_fault(stream, err, "cannot read", "it is a directory");
+    if (fill_input(stream, err))
+        return -1;
+    if (stream->inflater.avail_in < 2 || stream->input[0] != 0x1f || stream->input[1] != 0x8b)
+        return 0;
+    if (inflateInit2(&stream->inflater, 15 + 16) != Z_OK) // the largest window, gzip only
+        return stream_fault(stream, err, "cannot read", "out of memory");
+    stream->is_gzip = stream->in_member = 1;
+    return 0;
 }
 
-// Fills `chunk`; 0 bytes mean the end. Returns the bytes, or -1.
-static long stream_read(text_stream *stream, char chunk[CHUNK], io_error *err) {
-    if (stream->source->text) {
-        size_t left = stream->source->size - stream->used;
-        size_t bytes = left < CHUNK ? left : CHUNK;
-        memcpy(chunk, stream->source->text + stream->used, bytes);
-        stream->used += bytes;
-        return (long)bytes;
-    }
-    int bytes = gzread(stream->file, chunk, CHUNK);
-    if (bytes <= 0 && stream_check(stream, err))
+static void stream_close(text_stream *stream) {
+    if (stream->is_gzip)
+        inflateEnd(&stream->inflater);
+    if (stream->fd >= 0)
+        close(stream->fd);
+}
+
+static long copy_text(text_stream *stream, char *chunk) {
+    size_t left = stream->source->size - stream->used;
+    size_t bytes = left < CHUNK ? left : CHUNK;
+    memcpy(chunk, stream->source->text + stream->used, bytes);
+    stream->used += bytes;
+    return (long)bytes;
+}
+
+static long copy_input(text_stream *stream, char *chunk, io_error *err) {
+    if (!stream->inflater.avail_in && fill_input(stream, err))
         return -1;
+    long bytes = stream->inflater.avail_in;
+    memcpy(chunk, stream->inflater.next_in, (size_t)bytes);
+    stream->inflater.avail_in = 0;
     return bytes;
+}
+
+static long inflate_input(text_stream *stream, char *chunk, io_error *err) {
+    z_stream *inflater = &stream->inflater;
+    inflater->next_out = (unsigned char *)chunk;
+    inflater->avail_out = CHUNK;
+    while (inflater->avail_out) {
+        if (!inflater->avail_in && fill_input(stream, err))
+            return -1;
+        if (!inflater->avail_in && stream->in_member)
+            return stream_fault(stream, err, "the gzip data end too early", "the file is cut short");
+        if (!inflater->avail_in)
+            break;
+        if (!stream->in_member) // one gzip file after another is one gzip file
+            inflateReset(inflater);
+        stream->in_member = 1;
+        int code = inflate(inflater, Z_NO_FLUSH);
+        if (code == Z_STREAM_END)
+            stream->in_member = 0;
+        else if (code != Z_OK && code != Z_BUF_ERROR)
+            return stream_fault(stream, err, "the gzip data are damaged", inflater->msg ? inflater->msg : zError(code));
+    }
+    return CHUNK - (long)inflater->avail_out;
+}
+
+// Fills `chunk`, of CHUNK bytes; 0 bytes mean the end. Returns the bytes, or -1.
+static long stream_read(text_stream *stream, char *chunk, io_error *err) {
+    if (stream->source->text)
+        return copy_text(stream, chunk);
+    return stream->is_gzip ? inflate_input(stream, chunk, err) : copy_input(stream, chunk, err);
 }
 
 // --- rows -----------------------------------------------------------------------------------------------------------
@@ -289,24 +343,23 @@ static int read_all(row_reader *reader, text_stream *stream, struct csv_parser *
 
 int lob_rows_read(const lob_source *source, const lob_row_format *format, void *user, lob_row_count *count,
                   io_error *err) {
-    text_stream stream;
     row_reader reader = {.format = format, .user = user, .count = count, .err = err, .row = {source->name, 1, 0, NULL}};
     struct csv_parser parser;
-    *count = (lob_row_count){0};
-    if (stream_open(&stream, source, err))
-        return -1;
+    text_stream *stream = malloc(sizeof *stream);
     char *chunk = malloc(CHUNK);
     int result = -1;
-    if (!chunk || csv_init(&parser, CSV_REPALL_NL)) {
+    *count = (lob_row_count){0};
+    if (!stream || !chunk || csv_init(&parser, CSV_REPALL_NL)) {
         io_error_set(err, "%s: out of memory", io_error_path(source->name));
     } else {
-        result = read_all(&reader, &stream, &parser, chunk);
+        if (!stream_open(stream, source, err))
+            result = read_all(&reader, stream, &parser, chunk);
+        stream_close(stream);
         csv_free(&parser);
     }
+    free(stream);
     free(chunk);
     free(reader.cells);
-    if (stream.file)
-        gzclose(stream.file);
     return result;
 }
 

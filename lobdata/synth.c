@@ -2,6 +2,7 @@
 #include "io/atomic_file.h"
 #include "lobdata/lobster.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -271,16 +272,23 @@ static int output_open(output *out, const char *path, io_error *err) {
     return io_error_set(err, "%s: out of memory", io_error_path(path));
 }
 
+static int write_failed(const output *out, int code, io_error *err) {
+    return io_error_set(err, "%s: write failed: %s", io_error_path(out->path),
+                        code == Z_ERRNO ? strerror(errno) : "out of memory");
+}
+
 static int output_write(output *out, const char *text, size_t length, io_error *err) {
+    int code;
     if (gzwrite(out->stream, text, (unsigned)length) == (int)length)
         return 0;
-    return io_error_set(err, "%s: write failed", io_error_path(out->path));
+    gzerror(out->stream, &code);
+    return write_failed(out, code, err);
 }
 
 static int output_close(output *out, io_error *err) {
     int code = out->stream ? gzclose(out->stream) : Z_OK;
     out->stream = NULL;
-    return code == Z_OK ? 0 : io_error_set(err, "%s: write failed", io_error_path(out->path));
+    return code == Z_OK ? 0 : write_failed(out, code, err);
 }
 
 static int write_message(output *out, const market *m, const event *e, io_error *err) {
@@ -345,6 +353,9 @@ int lob_synth_write(const lob_synth_params *params, const char *message_path, co
     output message = {0}, orderbook = {0};
     if (check_params(params ? params : &defaults, err))
         return -1;
+    if (!strcmp(message_path, orderbook_path))
+        return io_error_set(err, "%s: the message file and the orderbook file cannot be one file",
+                            io_error_path(message_path));
     market *m = calloc(1, sizeof *m);
     if (!m)
         return io_error_set(err, "out of memory");

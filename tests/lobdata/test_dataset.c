@@ -222,6 +222,21 @@ Test(dataset, books_and_segments_are_not_crossed) {
         lob_book_destroy(&books[b]);
 }
 
+Test(dataset, nothing_is_purged_between_books) {
+    lob_dataset_params params = small_params();
+    params.train_fraction = params.validation_fraction = 0.5;
+    lob_book *books[] = {random_book(15, 100, 2), random_book(16, 100, 2)};
+    const lob_book *list[] = {books[0], books[1]};
+    lob_dataset *data;
+    cr_assert_eq(lob_dataset_build(&params, list, 2, NULL, &data, NULL), 0);
+    cr_expect_eq(data->train.end, 86);
+    cr_expect_eq(data->validation.begin, 86);
+    cr_expect_eq(data->purged, 0, "%zu", data->purged);
+    lob_dataset_destroy(&data);
+    lob_book_destroy(&books[0]);
+    lob_book_destroy(&books[1]);
+}
+
 Test(dataset, stride) {
     lob_dataset_params params = small_params();
     params.stride = 7;

@@ -5,8 +5,11 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 TestSuite(synth, .init = make_dir, .fini = remove_dir);
@@ -163,10 +166,25 @@ Test(synth, errors) {
         cr_expect_eq(lob_synth_write(&cases[i].params, in_dir("m"), in_dir("b"), &err), -1);
         cr_expect_str_eq(err.text, cases[i].error, "%s", err.text);
     }
+    cr_expect_eq(lob_synth_write(NULL, in_dir("same"), in_dir("same"), &err), -1);
+    cr_expect(strstr(err.text, "cannot be one file") != NULL, "%s", err.text);
     write_file(in_dir("m"), "old", 3);
     cr_expect_eq(lob_synth_write(NULL, in_dir("m"), in_dir("no/b"), &err), -1);
     size_t size;
     char *old = read_file(in_dir("m"), &size);
     cr_expect_str_eq(old, "old", "the first file is untouched where the second cannot be written");
     free(old);
+}
+
+Test(synth, a_full_disk_leaves_no_half_a_pair) {
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {100000, 100000};
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    io_error err;
+    char expected[300];
+    cr_expect_eq(lob_synth_write(NULL, in_dir("m"), in_dir("b"), &err), -1);
+    snprintf(expected, sizeof expected, "%s: write failed: File too large", in_dir("b"));
+    cr_expect_str_eq(err.text, expected, "%s", err.text);
+    cr_expect_neq(access(in_dir("m"), F_OK), 0);
+    cr_expect_neq(access(in_dir("b"), F_OK), 0);
 }
