@@ -110,8 +110,10 @@ static int run_all(const parity_options *options, tlob_context *ctx, tlob_stream
             if (!only || only == compute)
                 run_backend(options, stream, oracle, info.name, compute, &total);
     }
-    if (total.passed + total.failed)
+    if (total.passed + total.failed) {
+        printf("%-15s       %d passed, %d failed\n", "total", total.passed, total.failed);
         return total.failed ? CLI_FAILED : CLI_OK;
+    }
     if (options->backend)
         return cli_error("no case was run: is '%s' a backend of a %s context, and does a case match? (tlob info, "
                          "tlob parity --list)",
