@@ -1,5 +1,6 @@
 /*
- * Trains a TLOB block on data in memory, the way an embedding program would: its own features, its own labels, no files.
+ * Trains a TLOB block on data in memory, the way an embedding program would: its own features, its own labels, no
+ * files.
  *
  *     cc train_in_memory.c $(pkg-config --cflags --libs tlob) && ./a.out host
  */

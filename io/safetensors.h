@@ -1,4 +1,4 @@
-// Named arrays in one file: the safetensors format (8 bytes of header length, a JSON header, the raw little-endian data).
+// Named arrays in one file: the safetensors format (8 bytes of header length, a JSON header, raw little-endian data).
 #ifndef IO_SAFETENSORS_H
 #define IO_SAFETENSORS_H
 
@@ -12,7 +12,19 @@
 #define IO_SAFETENSORS_HEADER_MAX ((size_t)16 << 20) // bytes of JSON that load accepts
 #define IO_SAFETENSORS_METADATA "__metadata__"       // the one name that no tensor can have
 
-typedef enum io_dtype { IO_U8, IO_I8, IO_BOOL, IO_I16, IO_U16, IO_I32, IO_U32, IO_I64, IO_U64, IO_F32, IO_F64 } io_dtype;
+typedef enum io_dtype {
+    IO_U8,
+    IO_I8,
+    IO_BOOL,
+    IO_I16,
+    IO_U16,
+    IO_I32,
+    IO_U32,
+    IO_I64,
+    IO_U64,
+    IO_F32,
+    IO_F64
+} io_dtype;
 
 // Bytes of one element; 0 for a value that is none.
 size_t io_dtype_size(io_dtype dtype);
