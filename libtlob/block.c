@@ -274,8 +274,7 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
     block->samples = NEVER; /* until all of it is there: a backward pass must not meet one half */
-    if (samples > 0)
-        status = forward(block, stream, weights, x, samples, y);
+    status = forward(block, stream, weights, x, samples, y);
     if (status == TLOB_OK)
         block->samples = samples;
     tlob_leave(block->ctx, previous);
@@ -342,8 +341,6 @@ static tlob_status backward(const tlob_block *block, tlob_stream *stream, const 
                             const float *dy, float *dweights, float *dx) {
     const tlob_space *space = block->ctx->space;
     const int64_t columns = columns_of(block, block->samples), w_o = 3 * projection_count(&block->shape);
-    if (columns == 0) /* a sum over no samples */
-        return tlob_fill(stream, dweights, 0, sizeof(float) * (size_t)tlob_block_weight_count(&block->shape));
     const tlob_attend_args args = attend_args(block, block->samples);
     tlob_status status = backward_out(block, stream, weights + w_o, dy, columns, dweights + w_o);
     if (status == TLOB_OK)

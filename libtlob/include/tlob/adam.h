@@ -20,7 +20,10 @@ TLOB_API tlob_adam_params tlob_adam_params_default(void);
 /** First and second moments, the step count and the learning rate, all in memory that the device sees. */
 typedef struct tlob_adam tlob_adam;
 
-/** State for `count` (>= 1) parameters, moments 0, step 0. Free with tlob_adam_destroy. Errors: ARGUMENT, CLOSED, ... */
+/**
+ * State for `count` (>= 1) parameters, moments 0, step 0. Blocking. Free with tlob_adam_destroy.
+ * Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ */
 TLOB_API tlob_status tlob_adam_create(tlob_context *ctx, int64_t count, const tlob_adam_params *params,
                                       tlob_adam **adam);
 

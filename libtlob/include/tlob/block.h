@@ -1,4 +1,4 @@
-/** The TLOB attention block: fused QKV projection, attention along one axis, output projection; forward and backward. */
+/** The TLOB attention block: fused QKV projection, attention on one axis, output projection; forward and backward. */
 #ifndef TLOB_BLOCK_H
 #define TLOB_BLOCK_H
 
@@ -41,9 +41,10 @@ TLOB_API tlob_status tlob_block_shape_check(const tlob_block_shape *shape);
 TLOB_API int64_t tlob_block_weight_count(const tlob_block_shape *shape);
 
 /**
- * Fills flat weights with Xavier uniform values, U(-b, b) with b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010),
- * from Philox4x32-10 (Salmon et al. 2011) keyed by `seed`, one counter space for each matrix: the same bits on host and
- * GPU. Asynchronous. `weights` is memory of the stream's context. Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA.
+ * Fills flat weights with Xavier uniform values, U(-b, b) with b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
+ * 2010), from Philox4x32-10 (Salmon et al. 2011) keyed by `seed`, one counter space for each matrix: the same bits on
+ * host and GPU. Asynchronous. `weights` is memory of the stream's context.
+ * Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA.
  */
 TLOB_API tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_block_shape *shape, uint64_t seed,
                                              float *weights);
@@ -62,12 +63,12 @@ TLOB_API tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape
 TLOB_API void tlob_block_destroy(tlob_block **block);
 
 /**
- * Y = W_O attend(W_Q X, W_K X, W_V X), with S = q k^T / sqrt(head_dim), P = softmax of each row of S, o = P v. The three
- * projections are one strided-batched product. Keeps Q, K, V and O in the block for the backward pass.
+ * Y = W_O attend(W_Q X, W_K X, W_V X), with S = q k^T / sqrt(head_dim), P = softmax of each row of S, o = P v. The
+ * three projections are one strided-batched product. Keeps Q, K, V and O in the block for the backward pass.
  *
- * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, 0 <= samples <= max_samples.
- * All in the memory of the stream's context. Asynchronous. Errors: as tlob_gemm_run, and ARGUMENT for another context's
- * stream.
+ * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, samples from 0 to
+ * max_samples. All in the memory of the stream's context; x and y may be NULL where samples is 0. Asynchronous.
+ * Errors: as tlob_gemm_run, and ARGUMENT for another context's stream.
  */
 TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                         int64_t samples, float *y);
@@ -78,7 +79,8 @@ TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, 
  * No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and device.
  *
  *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
- *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim), dW_{Q,K,V} = d{Q,K,V} X^T (one strided-batched product),
+ *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim),
+ *     dW_{Q,K,V} = d{Q,K,V} X^T (one strided-batched product),
  *     dX = W_Q^T dQ + W_K^T dK + W_V^T dV
  *
  * Errors: as tlob_block_forward; ARGUMENT where `samples` is not that of the last forward.
@@ -98,7 +100,7 @@ typedef struct tlob_block_state {
     const float *o;         /**< [d_out, N] */
 } tlob_block_state;
 
-/** Looks into a block, for tests and pictures. Errors: ARGUMENT, CLOSED. */
+/** Looks into a block, for tests and pictures. Errors: ARGUMENT (also before the first forward), CLOSED. */
 TLOB_API tlob_status tlob_block_get_state(const tlob_block *block, tlob_block_state *state);
 
 #ifdef __cplusplus

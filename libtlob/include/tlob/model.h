@@ -14,7 +14,7 @@ extern "C" {
 typedef struct tlob_model_params {
     tlob_block_shape shape;
     tlob_adam_params adam;
-    int64_t max_samples; /**< largest batch of a step or an evaluation; 256 */
+    int64_t max_samples; /**< largest batch of a step or an evaluation, 1 to TLOB_HEAD_SAMPLES_MAX; 256 */
     uint64_t seed;       /**< of the initial weights; 1 */
 } tlob_model_params;
 
