@@ -1,5 +1,6 @@
 /* Host memory: everything happens at once on the calling thread, and streams and events are nothing. */
 #include <dlfcn.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,23 +99,44 @@ static int host_fill(void *dst, int value, size_t bytes, struct CUstream_st *str
     return 0;
 }
 
+typedef int (*pointer_query)(void *value, int attribute, unsigned long long ptr); /* cuPointerGetAttribute */
+
+static int first_object(struct dl_phdr_info *info, size_t size, void *loads) {
+    (void)size;
+    *(unsigned long long *)loads = info->dlpi_adds;
+    return 1;
+}
+
 /*
- * A device pointer would crash the oracle. There can be one only if this process has loaded the driver, so ask the driver
- * if it is there already, and never load or start it for the question.
+ * The driver's own answer about pointers, or NULL where the driver is not loaded: it is never loaded or started for the
+ * question. Searched for again only after the process has loaded another library.
  */
+static pointer_query find_query(void) {
+    static _Thread_local unsigned long long searched_at;
+    static _Thread_local pointer_query query;
+    unsigned long long loads = 0;
+    dl_iterate_phdr(first_object, &loads);
+    if (loads == searched_at)
+        return query;
+    searched_at = loads;
+    query = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (driver) {
+        *(void **)&query = dlsym(driver, "cuPointerGetAttribute");
+        dlclose(driver); /* gives back the reference just taken; the driver never unloads itself */
+    }
+    return query;
+}
+
+/* A device pointer would crash the oracle. There can be one only if this process has loaded the driver. */
 static const char *host_misplaced(const void *ptr, int device) {
     (void)device;
     enum { MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 }; /* CUpointer_attribute, CUmemorytype */
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (!driver)
-        return NULL;
-    int (*get)(void *, int, unsigned long long) = NULL;
-    *(void **)&get = dlsym(driver, "cuPointerGetAttribute");
+    pointer_query query = find_query();
     unsigned type = 0, managed = 0;
-    bool wrong = get && get(&type, MEMORY_TYPE, (uintptr_t)ptr) == 0 && type == TYPE_DEVICE &&
-                 !(get(&managed, IS_MANAGED, (uintptr_t)ptr) == 0 && managed);
-    dlclose(driver);
-    return wrong ? "is memory of a CUDA device" : NULL;
+    if (!query || query(&type, MEMORY_TYPE, (uintptr_t)ptr) != 0 || type != TYPE_DEVICE)
+        return NULL;
+    return query(&managed, IS_MANAGED, (uintptr_t)ptr) == 0 && managed ? NULL : "is memory of a CUDA device";
 }
 
 static const char *host_error_name(int code) {
