@@ -214,7 +214,7 @@ static void make_empty(int i, parity_case *c) {
 
 /* The bias may be a slice: 0 to 3 floats past an aligned address. */
 static void make_bias(int i, parity_case *c) {
-    static const int ms[] = {1, 2, 3, 4, 5, 7, 8, 16, 31, 40, 64, 65};
+    static const int ms[] = {1, 2, 3, 4, 5, 7, 8, 16, 31, 40, 64, 65, 257, 300, 515};
     int m = ms[i / 4], way = i / 4 % 4;
     c->gemm = problem(way, m, m % 2 ? 64 : 9, 64, 0);
     c->gemm.epilogue = TLOB_EPILOGUE_BIAS;
@@ -292,7 +292,7 @@ static const struct {
     {"batch", 8, make_batches},
     {"scalars", 32, make_scalars},
     {"empty", 64, make_empty},
-    {"bias", 48, make_bias},
+    {"bias", 60, make_bias},
     {"axis", 5, make_axis},
     {"offset", 15, make_offset},
     {"data", 24, make_data},
