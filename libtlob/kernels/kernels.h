@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tlob/gemm.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -18,10 +20,21 @@ struct CUstream_st;
 /** D_b = beta * C_b + bias, m x n each; beta 0: C is not read; bias: m floats or NULL; D may be C. */
 typedef struct tlob_affine_args {
     int64_t m, n, ld, batch, stride;
+    int64_t stride_bias;    /**< of a batch; 0 shares the bias */
     float beta;
     const float *c, *bias;
     float *d;
 } tlob_affine_args;
+
+/**
+ * The rest of an epilogue on D = z without bias (tlob_epilogue has the formulas): bias, activation, mask or derivative in
+ * place, aux, and bgrad. Sizes, strides and the epilogue are those of `gemm`; BGRADA and BGRADB read A or B and leave D.
+ * With k = 0 their sums are 0.
+ */
+typedef struct tlob_finish_args {
+    tlob_gemm gemm;
+    tlob_gemm_operands x;
+} tlob_finish_args;
 
 /**
  * Attention in groups of tokens. Element e of token t of group g lies at base(g) + t*token_stride + e in Q, K, V, O and
@@ -70,6 +83,7 @@ typedef struct tlob_adam_args {
 
 typedef struct tlob_kernels {
     int (*affine)(struct CUstream_st *stream, const tlob_affine_args *args);
+    int (*finish)(struct CUstream_st *stream, const tlob_finish_args *args);
     int (*attend_forward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);

@@ -27,10 +27,28 @@ typedef enum tlob_log_level {
 /** Receives one log line without a trailing newline. May be called from any thread that uses the context. */
 typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
 
-/** Where a setting's value came from, in order of precedence. */
-typedef enum tlob_origin { TLOB_ORIGIN_ARGUMENT, TLOB_ORIGIN_ENVIRONMENT, TLOB_ORIGIN_DEFAULT } tlob_origin;
+/** One product as it was run, for the trace. Pointers are valid during the callback only. */
+typedef struct tlob_trace {
+    const tlob_gemm *gemm;    /**< with its compute mode resolved */
+    const char *backend;      /**< the backend that ran it, or refused; "" where none was chosen */
+    const char *algorithm;    /**< as the backend tells; "" where it does not */
+    const char *reason;       /**< why this backend: of the policy, or "named by the caller" */
+    tlob_status status;       /**< what tlob_gemm_run returned */
+    const char *message;      /**< of the failure; "" for TLOB_OK */
+} tlob_trace;
 
-/** "argument", "environment" or "default". Static storage. */
+/** Receives one record for each product. May be called from any thread that uses the context. */
+typedef void (*tlob_trace_fn)(void *user, const tlob_trace *trace);
+
+/** Where a setting's value came from, in order of precedence. */
+typedef enum tlob_origin {
+    TLOB_ORIGIN_ARGUMENT,
+    TLOB_ORIGIN_ENVIRONMENT,
+    TLOB_ORIGIN_FILE, /**< the configuration file */
+    TLOB_ORIGIN_DEFAULT,
+} tlob_origin;
+
+/** "argument", "environment", "file" or "default". Static storage. */
 TLOB_API const char *tlob_origin_name(tlob_origin origin);
 
 /** "host" or "cuda". Static storage. */
@@ -42,16 +60,21 @@ TLOB_API const char *tlob_compute_name(tlob_compute compute);
 #define TLOB_WORKSPACE_BYTES_DEFAULT ((size_t)32 << 20)
 
 /**
- * How to make a context. Fields left at 0 are taken from the environment, then from the default:
+ * How to make a context. Fields left at 0 are taken from the environment, then from the configuration file, then from
+ * the default:
  *
- * | field           | variable           | values                                        | default                    |
- * |-----------------|--------------------|-----------------------------------------------|----------------------------|
- * | compute         | TLOB_COMPUTE       | tf32, fp32                                    | tf32 (CUDA), fp32 (host)   |
- * | policy          | TLOB_POLICY        | threshold, threshold:N, fixed:BACKEND         | threshold:64 (CUDA), fixed:cpu_ref (host) |
- * | workspace_bytes | TLOB_WORKSPACE_MIB | 1 to 65536                                    | 32 MiB                     |
- * | log_level       | TLOB_LOG           | none, error, warn, info, debug                | warn                       |
+ * | field           | variable           | key in the file | values                                  | default |
+ * |-----------------|--------------------|-----------------|-----------------------------------------|---------|
+ * | compute         | TLOB_COMPUTE       | compute         | tf32, fp32                              | tf32 (CUDA), fp32 (host) |
+ * | policy          | TLOB_POLICY        | policy          | threshold, threshold:N, fixed:BACKEND   | threshold:64 (CUDA), fixed:cpu_ref (host) |
+ * | workspace_bytes | TLOB_WORKSPACE_MIB | workspace_mib   | 1 to 65536                              | 32 MiB  |
+ * | log_level       | TLOB_LOG           | log             | none, error, warn, info, debug          | warn    |
+ * | trace_path      | TLOB_TRACE         | trace           | a file to append JSON lines to          | none    |
+ * | config_path     | TLOB_CONFIG        |                 | a JSON file: one object with these keys | none    |
  *
- * Variables are read once, when a context is created or settings are resolved; an invalid value is TLOB_ERR_SETTING.
+ * Variables and file are read once, when a context is created or settings are resolved. An invalid value, an unknown key
+ * or a file that is no such object is TLOB_ERR_SETTING, which names variable or file, line where it can, and the valid
+ * values.
  */
 typedef struct tlob_context_params {
     tlob_memory memory;
@@ -63,7 +86,15 @@ typedef struct tlob_context_params {
     tlob_log_fn log;           /**< NULL: nothing is logged */
     void *log_user;
     bool trust_pointers;       /**< skip the check that operands lie in the context's memory space */
+    const char *config_path;
+    const char *trace_path;
+    tlob_trace_fn trace;       /**< NULL: no callback */
+    void *trace_user;
+    const struct tlob_backend_ops *const *backends; /**< rows of one's own (<tlob/backend.h>), besides libtlob's */
+    int n_backends;            /**< how many; at most TLOB_BACKENDS_MAX, each for `memory` */
 } tlob_context_params;
+
+#define TLOB_BACKENDS_MAX 8
 
 /** All zero but `memory` = CUDA. */
 TLOB_API tlob_context_params tlob_context_params_default(void);
@@ -74,7 +105,9 @@ typedef struct tlob_settings {
     tlob_policy policy;
     size_t workspace_bytes;
     tlob_log_level log_level;
-    tlob_origin compute_origin, policy_origin, workspace_origin, log_level_origin;
+    char trace_path[256];  /**< empty: no trace file */
+    char config_path[256]; /**< empty: no configuration file */
+    tlob_origin compute_origin, policy_origin, workspace_origin, log_level_origin, trace_origin, config_origin;
 } tlob_settings;
 
 /**

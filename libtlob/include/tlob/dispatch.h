@@ -44,11 +44,33 @@ typedef struct tlob_policy {
     void *user;             /**< CALLBACK: handed to `decide`; must outlive every context that uses the policy */
 } tlob_policy;
 
+/** A backend that was considered for a problem. */
+typedef struct tlob_candidate {
+    char backend[24];
+    bool picked;
+    bool able;      /**< whether it could run the problem here: built in, of this memory space, and supports() says yes */
+    char why[200];  /**< why not able, or why not picked, or by which rule it was picked */
+} tlob_candidate;
+
+#define TLOB_CANDIDATES_MAX 16
+
+/** A decision in full. */
+typedef struct tlob_explanation {
+    tlob_choice choice;          /**< backend and reason */
+    tlob_compute compute;        /**< numerics: TF32 or FP32 */
+    char algorithm[128];         /**< as the backend tells, or why it is not known; empty without a stream */
+    size_t workspace_bytes;      /**< that the algorithm would use; 0 where not known */
+    bool warm;                   /**< whether a plan for the problem is cached on the stream */
+    int candidates;
+    tlob_candidate candidate[TLOB_CANDIDATES_MAX]; /**< every backend considered, in the order of the list */
+} tlob_explanation;
+
 /**
  * Reads a policy as users write it: "threshold", "threshold:96", "fixed:cublaslt".
  *
- * Errors: UNKNOWN_NAME lists the valid policies or backends; ARGUMENT for a threshold that is no number >= 1. `*policy`
- * is written only on success. Thread-safe.
+ * Errors: UNKNOWN_NAME lists the valid policies, or names a backend that is no possible name; ARGUMENT for a threshold
+ * that is no number >= 1. Whether a named backend exists is known only with a context's own rows, and so is checked when
+ * settings are resolved. `*policy` is written only on success. Thread-safe.
  */
 TLOB_API tlob_status tlob_policy_parse(const char *text, tlob_policy *policy);
 
@@ -62,6 +84,15 @@ TLOB_API void tlob_policy_print(const tlob_policy *policy, char *text, size_t si
  * Errors: ARGUMENT for an invalid problem or policy; POLICY where a callback fails. Thread-safe if the callback is.
  */
 TLOB_API tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *gemm, tlob_choice *choice);
+
+/**
+ * What tlob_gemm_run on `stream` would do with `gemm`, in full, through the same code; launches nothing and caches
+ * nothing. `x` may be NULL: operands are then taken to be aligned to 256 bytes and apart.
+ *
+ * Errors: ARGUMENT, CLOSED, POLICY. A backend that cannot do the problem is no error here: it shows in the candidates.
+ */
+TLOB_API tlob_status tlob_gemm_explain(struct tlob_stream *stream, const tlob_gemm *gemm,
+                                       const tlob_gemm_operands *x, tlob_explanation *explanation);
 
 #ifdef __cplusplus
 }

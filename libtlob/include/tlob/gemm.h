@@ -2,6 +2,7 @@
 #ifndef TLOB_GEMM_H
 #define TLOB_GEMM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <tlob/export.h>
@@ -27,29 +28,61 @@ typedef enum tlob_compute {
     TLOB_COMPUTE_FP32,
 } tlob_compute;
 
-/** What is done to the product before it is stored. */
+/**
+ * What is done to the product before it is stored, with z = alpha op(A) op(B) + beta C, plus bias[i] in row i of every
+ * column where the name ends in BIAS. GELU is the tanh form, 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))) (Hendrycks
+ * and Gimpel 2016), as in cuBLASLt.
+ *
+ * Where the textbooks leave a choice, every backend does what cuBLASLt 13.1 was measured to do: a NaN in z gives 0 through
+ * RELU and RELU_BIAS, and NaN through RELU_AUX_BIAS and GELU; a mask has 0 where z < 0 and 1 elsewhere, so that the
+ * gradient at z = 0 is 1; beta C is added before the mask or the derivative is applied.
+ */
 typedef enum tlob_epilogue {
-    TLOB_EPILOGUE_NONE,
-    TLOB_EPILOGUE_BIAS, /**< + bias[i] in row i of every column, after alpha and beta */
+    TLOB_EPILOGUE_NONE,          /**< D = z */
+    TLOB_EPILOGUE_BIAS,          /**< D = z */
+    TLOB_EPILOGUE_RELU,          /**< D = max(z, 0) */
+    TLOB_EPILOGUE_RELU_BIAS,     /**< D = max(z, 0) */
+    TLOB_EPILOGUE_RELU_AUX_BIAS, /**< D = max(z, 0); aux: the mask, bit i of column j is 0 where z[i,j] < 0 */
+    TLOB_EPILOGUE_DRELU_BGRAD,   /**< D = z where the mask in aux has a 1, else 0; bgrad[i] = sum over j of D[i,j] */
+    TLOB_EPILOGUE_BGRADA,        /**< D = z; bgrad[i] = sum over l of op(A)[i,l], m values */
+    TLOB_EPILOGUE_BGRADB,        /**< D = z; bgrad[j] = sum over l of op(B)[l,j], n values */
+    TLOB_EPILOGUE_GELU_BIAS,     /**< D = gelu(z) */
+    TLOB_EPILOGUE_GELU_AUX_BIAS, /**< D = gelu(z); aux: z itself */
+    TLOB_EPILOGUE_DGELU_BGRAD,   /**< D = z * gelu'(aux); bgrad[i] = sum over j of D[i,j] */
 } tlob_epilogue;
+
+#define TLOB_EPILOGUE_COUNT (TLOB_EPILOGUE_DGELU_BGRAD + 1)
+
+/** What an epilogue takes and gives besides D. */
+typedef struct tlob_epilogue_traits {
+    const char *name;   /**< as users type it: "relu_aux_bias"; static storage */
+    bool reads_bias;    /**< `bias` is needed */
+    bool writes_bgrad;  /**< `bgrad` is written */
+    bool writes_aux, reads_aux;
+    bool aux_is_mask;   /**< aux holds bits; else floats */
+} tlob_epilogue_traits;
+
+/** The traits of `epilogue`; those of NONE for a value that is none. Never NULL; static storage; thread-safe. */
+TLOB_API const tlob_epilogue_traits *tlob_epilogue_get_traits(tlob_epilogue epilogue);
 
 /** The slot of the backend vtable that a problem uses. */
 typedef enum tlob_operation {
     TLOB_OPERATION_SGEMM,                 /**< one product, no epilogue */
     TLOB_OPERATION_SGEMM_STRIDED_BATCHED, /**< batch > 1, no epilogue */
-    TLOB_OPERATION_MATMUL_BIAS,           /**< an epilogue, any batch */
+    TLOB_OPERATION_MATMUL_BIAS,           /**< any epilogue but NONE, any batch */
 } tlob_operation;
 
 /**
  * One matrix product, or a strided batch of them, in BLAS terms:
  *
- *     D_b = alpha * op(A_b) op(B_b) + beta * C_b + bias        b = 0 .. batch-1
+ *     D_b = epilogue(alpha * op(A_b) op(B_b) + beta * C_b)        b = 0 .. batch-1
  *
  * op(A) is m x k, op(B) is k x n, C and D are m x n, all float32 and column-major; leading dimensions and strides count
  * elements. C and D share ldc and stride_c. A plain value: copy it, compare it, keep it; tlob_gemm_init fills the
  * common case, so that a caller sets only what differs.
  *
- * beta = 0: C is not read. alpha = 0 or k = 0: A and B are not read, the product is 0 and the rest still applies.
+ * beta = 0: C is not read. alpha = 0 or k = 0: the product is 0 and the rest still applies; A and B are not read, but by
+ * BGRADA and BGRADB when k > 0.
  * m, n or batch = 0: nothing is read or written.
  */
 typedef struct tlob_gemm {
@@ -62,6 +95,10 @@ typedef struct tlob_gemm {
     float alpha, beta;
     tlob_compute compute;
     tlob_epilogue epilogue;
+    int64_t ld_aux;      /**< from one column of aux to the next. A mask: in bits, a multiple of 128, at least m; floats:
+                              at least m. Not looked at without aux */
+    int64_t stride_aux;  /**< of a batch: in bits for a mask, a multiple of 128; in floats else; outputs must be apart */
+    int64_t stride_bias; /**< of a batch, between the biases or the bgrads; 0 shares a bias, bgrads must be apart */
 } tlob_gemm;
 
 /** Operands of a product. All pointers belong to the memory space of the stream's context; none is kept. */
@@ -69,10 +106,16 @@ typedef struct tlob_gemm_operands {
     const float *a, *b;
     const float *c;    /**< may be NULL when beta = 0 */
     float *d;          /**< may be c itself; must not overlap a, b, or c in any other way */
-    const float *bias; /**< m floats, shared by the batch; NULL without the BIAS epilogue */
+    const float *bias; /**< m floats, read; NULL where the epilogue reads none */
+    float *bgrad;      /**< m floats (BGRADB: n), written; NULL where the epilogue writes none */
+    void *aux;         /**< written by *_AUX_*, read by DRELU_* and DGELU_*; NULL else. A mask: (ld_aux/8)*n bytes,
+                            bit i%8 of byte i/8 of a column, aligned to 16 bytes; bits past m are undefined */
 } tlob_gemm_operands;
 
-/** m x n x k: no transposes, packed leading dimensions, batch 1, alpha 1, beta 0, default compute mode, no epilogue. */
+/**
+ * m x n x k: no transposes, packed leading dimensions (ld_aux: m rounded up to a multiple of 128, which fits a mask and
+ * floats alike), batch 1, alpha 1, beta 0, default compute mode, no epilogue.
+ */
 TLOB_API tlob_gemm tlob_gemm_init(int64_t m, int64_t n, int64_t k);
 
 /** The vtable slot that `gemm` uses: decided by epilogue and batch alone. `gemm` must not be NULL. */

@@ -52,6 +52,7 @@ typedef struct tlob_stream_stats {
     int64_t products;        /**< matrix products enqueued */
     int64_t plan_hits;       /**< products whose descriptors and algorithm were cached */
     int64_t plan_misses;     /**< products that built them: one heuristic query each */
+    int64_t rejected;        /**< products that no backend ran: invalid, unsupported, cold in a capture, failed */
     int64_t handles_created; /**< vendor handles made for this stream */
 } tlob_stream_stats;
 

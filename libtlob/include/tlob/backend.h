@@ -1,0 +1,87 @@
+/**
+ * The backend vtable: how libtlob calls a GEMM backend, its own or one that the embedder brings at run time.
+ *
+ * A backend of one's own is a `tlob_backend_ops` row in tlob_context_params.backends. The core validates every problem
+ * before a slot is called; a backend only computes, reports what it cannot do, and tries nothing else instead.
+ */
+#ifndef TLOB_BACKEND_H
+#define TLOB_BACKEND_H
+
+#include <tlob/stream.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Raised by one whenever this file changes what a row means. */
+#define TLOB_BACKEND_API 1
+
+/** What is known of a backend, as data. 0 means "cannot". */
+typedef struct tlob_backend_caps {
+    tlob_memory memory;     /**< the one memory space it works in */
+    uint32_t computes;      /**< bit (1 << tlob_compute) of TF32 and FP32 */
+    uint32_t epilogues;     /**< bit (1 << tlob_epilogue); NONE is required */
+    int64_t max_batch;      /**< largest batch of one call; 1: no strided batch */
+} tlob_backend_caps;
+
+/** A backend's share of one stream: vendor handle, cached plans. Each backend defines its own. */
+typedef struct tlob_lane tlob_lane;
+
+/** What a lane is made from. All of it belongs to the stream and outlives the lane. */
+typedef struct tlob_lane_params {
+    struct CUstream_st *cuda_stream; /**< NULL on a host context */
+    void *workspace;                 /**< shared by the lanes of one stream, aligned to 256 bytes; NULL on a host context */
+    size_t workspace_bytes;
+    tlob_stream_stats *stats;        /**< counters that the lane keeps: plan_hits, plan_misses, handles_created */
+} tlob_lane_params;
+
+/** How a backend would run a problem, in words. */
+typedef struct tlob_lane_plan {
+    char algorithm[128];    /**< such as "algo 21 tile 64x64 stages 3 split-k 1", or why it is not known */
+    size_t workspace_bytes; /**< what it would use of the stream's workspace; 0 where not known */
+    bool cached;            /**< whether a plan for it exists already */
+} tlob_lane_plan;
+
+/**
+ * One signature per operation: slots and implementations are declared with it and cannot drift apart. `gemm->compute` is
+ * resolved (never DEFAULT); m, n, k, batch >= 1; alpha != 0; supports() and caps have said yes. The operation is finished
+ * or enqueued on the lane's stream when the slot returns.
+ */
+#define TLOB_GEMM_FN(name) tlob_status name(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x)
+
+/** A backend. The row, and the strings in it, must outlive every context that uses it. */
+typedef struct tlob_backend_ops {
+    uint32_t api;           /**< TLOB_BACKEND_API of the header that the row was compiled with; first for ever */
+    const char *name;       /**< as users type it: lower case letters, digits and '_', at most 23, unlike any other's */
+    const char *missing;    /**< NULL; or why this build does not contain it, and then every slot is NULL */
+    tlob_backend_caps caps;
+
+    void (*version)(char *text, size_t size);                              /**< optional; NULL: no vendor library */
+    tlob_status (*open)(tlob_lane **lane, const tlob_lane_params *params); /**< required; may give a NULL lane */
+    void (*close)(tlob_lane *lane);                                        /**< required; must accept a NULL lane */
+    /** Optional; NULL: caps tell all. A pure function of the problem; false sets `*why` to a string that outlives it. */
+    bool (*supports)(const tlob_gemm *gemm, const char **why);
+    /** Optional; NULL: how is not known. Runs nothing and changes no plan; x may hold NULL for operands not known yet. */
+    tlob_status (*describe)(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan);
+
+    TLOB_GEMM_FN((*sgemm));                 /**< required: batch 1, no epilogue */
+    TLOB_GEMM_FN((*sgemm_strided_batched)); /**< required where caps.max_batch > 1: batch > 1, no epilogue */
+    TLOB_GEMM_FN((*matmul_bias));           /**< required where caps.epilogues has more than NONE: any batch up to max */
+} tlob_backend_ops;
+
+/**
+ * For backends: records a failure on this thread as tlob_last_error and returns `status`. `operation` is the call that
+ * failed, `gemm` may be NULL, `vendor` is the vendor's name for `vendor_code` or NULL. The message is built from all of
+ * them and the printf format. Thread-safe.
+ */
+TLOB_API tlob_status tlob_backend_fail(tlob_status status, const char *backend, const char *operation, int vendor_code,
+                                       const char *vendor, const tlob_gemm *gemm, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 7, 8)))
+#endif
+    ;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
