@@ -10,11 +10,13 @@ extern "C" {
 
 /** Hyperparameters, with the defaults of torch.optim.Adam. */
 typedef struct tlob_adam_params {
-    float lr;           /**< 1e-3; >= 0 and finite */
-    float beta1, beta2; /**< 0.9 and 0.999; in [0, 1) */
-    float eps;          /**< 1e-8; > 0; added outside the bias-corrected square root */
+    float lr;    /**< 1e-3; >= 0 and finite */
+    float beta1; /**< 0.9; in [0, 1) */
+    float beta2; /**< 0.999; in [0, 1) */
+    float eps;   /**< 1e-8; > 0; added outside the bias-corrected square root */
 } tlob_adam_params;
 
+/** The defaults above. */
 TLOB_API tlob_adam_params tlob_adam_params_default(void);
 
 /** First and second moments, the step count and the learning rate, all in memory that the device sees. */

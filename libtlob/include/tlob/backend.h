@@ -31,7 +31,7 @@ typedef struct tlob_lane tlob_lane;
 typedef struct tlob_lane_params {
     struct CUstream_st *cuda_stream; /**< NULL on a host context */
     void *workspace;                 /**< shared by the lanes of one stream, aligned to 256 bytes; NULL on a host context */
-    size_t workspace_bytes;
+    size_t workspace_bytes;          /**< its size */
     tlob_stream_stats *stats;        /**< counters that the lane keeps: plan_hits, plan_misses, handles_created */
 } tlob_lane_params;
 
@@ -54,7 +54,7 @@ typedef struct tlob_backend_ops {
     uint32_t api;           /**< TLOB_BACKEND_API of the header that the row was compiled with; first for ever */
     const char *name;       /**< as users type it: lower case letters, digits and '_', at most 23, unlike any other's */
     const char *missing;    /**< NULL; or why this build does not contain it, and then every slot is NULL */
-    tlob_backend_caps caps;
+    tlob_backend_caps caps; /**< what the backend can do */
 
     void (*version)(char *text, size_t size);                              /**< optional; NULL: no vendor library */
     tlob_status (*open)(tlob_lane **lane, const tlob_lane_params *params); /**< required; may give a NULL lane */

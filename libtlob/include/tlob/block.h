@@ -14,6 +14,7 @@ typedef enum tlob_axis {
     TLOB_AXIS_TIME,    /**< tokens: the seq columns of one sample; heads: the d_out/head_dim groups of head_dim rows */
 } tlob_axis;
 
+/** The largest head_dim of a block. */
 #define TLOB_HEAD_DIM_MAX 64
 
 /**
@@ -25,7 +26,7 @@ typedef struct tlob_block_shape {
     int64_t d_out;    /**< rows of Y, >= 1 */
     int64_t head_dim; /**< 1 to TLOB_HEAD_DIM_MAX, divides d_out */
     int64_t seq;      /**< columns of one sample, >= 1 */
-    tlob_axis axis;
+    tlob_axis axis;   /**< what attends to what */
 } tlob_block_shape;
 
 /** d_in 32, d_out 16, head_dim 4, seq 1, FEATURE axis: four tokens of four. */
@@ -96,8 +97,10 @@ TLOB_API tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream,
 
 /** What the last forward kept: pointers into the block, in the memory of its context, valid until it is destroyed. */
 typedef struct tlob_block_state {
-    const float *q, *k, *v; /**< [d_out, N] each */
-    const float *o;         /**< [d_out, N] */
+    const float *q; /**< [d_out, N] */
+    const float *k; /**< [d_out, N] */
+    const float *v; /**< [d_out, N] */
+    const float *o; /**< [d_out, N] */
 } tlob_block_state;
 
 /** Looks into a block, for tests and pictures. Errors: ARGUMENT (also before the first forward), CLOSED. */

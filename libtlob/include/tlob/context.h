@@ -57,6 +57,7 @@ TLOB_API const char *tlob_memory_name(tlob_memory memory);
 /** "tf32" or "fp32" ("default" for TLOB_COMPUTE_DEFAULT). Static storage. */
 TLOB_API const char *tlob_compute_name(tlob_compute compute);
 
+/** The workspace of one stream where none is set: 32 MiB. */
 #define TLOB_WORKSPACE_BYTES_DEFAULT ((size_t)32 << 20)
 
 /**
@@ -77,23 +78,24 @@ TLOB_API const char *tlob_compute_name(tlob_compute compute);
  * values.
  */
 typedef struct tlob_context_params {
-    tlob_memory memory;
+    tlob_memory memory;        /**< where the data lies; never taken from the environment */
     int device;                /**< CUDA ordinal; must be 0 for a host context */
-    tlob_compute compute;
-    tlob_policy policy;
+    tlob_compute compute;      /**< how products are formed where they do not say so themselves */
+    tlob_policy policy;        /**< which backend runs a product */
     size_t workspace_bytes;    /**< per stream, shared by the backends of the context */
-    tlob_log_level log_level;
+    tlob_log_level log_level;  /**< the least urgent level that is logged */
     tlob_log_fn log;           /**< NULL: nothing is logged */
-    void *log_user;
+    void *log_user;            /**< handed to `log` */
     bool trust_pointers;       /**< skip the check that operands lie in the context's memory space */
-    const char *config_path;
-    const char *trace_path;
+    const char *config_path;   /**< of the configuration file, or NULL */
+    const char *trace_path;    /**< of the file that gets a JSON line for each product, or NULL */
     tlob_trace_fn trace;       /**< NULL: no callback */
-    void *trace_user;
+    void *trace_user;          /**< handed to `trace` */
     const struct tlob_backend_ops *const *backends; /**< rows of one's own (<tlob/backend.h>), besides libtlob's */
     int n_backends;            /**< how many; at most TLOB_BACKENDS_MAX, each for `memory` */
 } tlob_context_params;
 
+/** The most backends of one's own that a context can have. */
 #define TLOB_BACKENDS_MAX 8
 
 /** All zero but `memory` = CUDA. */
@@ -101,13 +103,18 @@ TLOB_API tlob_context_params tlob_context_params_default(void);
 
 /** The settings in force, and where each came from. */
 typedef struct tlob_settings {
-    tlob_compute compute;
-    tlob_policy policy;
-    size_t workspace_bytes;
-    tlob_log_level log_level;
+    tlob_compute compute;     /**< never DEFAULT */
+    tlob_policy policy;       /**< never DEFAULT */
+    size_t workspace_bytes;   /**< of each stream */
+    tlob_log_level log_level; /**< never DEFAULT */
     char trace_path[256];  /**< empty: no trace file */
     char config_path[256]; /**< empty: no configuration file */
-    tlob_origin compute_origin, policy_origin, workspace_origin, log_level_origin, trace_origin, config_origin;
+    tlob_origin compute_origin;   /**< of compute */
+    tlob_origin policy_origin;    /**< of policy */
+    tlob_origin workspace_origin; /**< of workspace_bytes */
+    tlob_origin log_level_origin; /**< of log_level */
+    tlob_origin trace_origin;     /**< of trace_path */
+    tlob_origin config_origin;    /**< of config_path */
 } tlob_settings;
 
 /**

@@ -11,6 +11,7 @@
 extern "C" {
 #endif
 
+/** The threshold of TLOB_POLICY_THRESHOLD where none is given. */
 #define TLOB_THRESHOLD_DEFAULT 64
 
 /** How a policy decides. */
@@ -37,7 +38,7 @@ typedef const char *(*tlob_policy_fn)(void *user, const tlob_gemm *gemm, const c
 
 /** A policy as a value. Zero-initialised it is TLOB_POLICY_DEFAULT. */
 typedef struct tlob_policy {
-    tlob_policy_kind kind;
+    tlob_policy_kind kind;  /**< which of the fields below count */
     int64_t threshold;      /**< THRESHOLD: >= 1; 0 means TLOB_THRESHOLD_DEFAULT */
     char backend[24];       /**< FIXED: name of the backend */
     tlob_policy_fn decide;  /**< CALLBACK */
@@ -46,12 +47,13 @@ typedef struct tlob_policy {
 
 /** A backend that was considered for a problem. */
 typedef struct tlob_candidate {
-    char backend[24];
-    bool picked;
-    bool able;      /**< whether it could run the problem here: built in, of this memory space, and supports() says yes */
-    char why[200];  /**< why not able, or why not picked, or by which rule it was picked */
+    char backend[24]; /**< name of the backend */
+    bool picked;      /**< whether it is the one that would run the problem */
+    bool able;        /**< whether it could run the problem here: built in, of this memory space, and supports() says yes */
+    char why[200];    /**< why not able, or why not picked, or by which rule it was picked */
 } tlob_candidate;
 
+/** Room for the candidates of an explanation: as many as backends can exist. */
 #define TLOB_CANDIDATES_MAX 16
 
 /** A decision in full. */
@@ -61,7 +63,7 @@ typedef struct tlob_explanation {
     char algorithm[128];         /**< as the backend tells, or why it is not known; empty without a stream */
     size_t workspace_bytes;      /**< that the algorithm would use; 0 where not known */
     bool warm;                   /**< whether a plan for the problem is cached on the stream */
-    int candidates;
+    int candidates;              /**< how many of `candidate` are filled */
     tlob_candidate candidate[TLOB_CANDIDATES_MAX]; /**< every backend considered, in the order of the list */
 } tlob_explanation;
 

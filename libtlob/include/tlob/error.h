@@ -12,13 +12,13 @@ extern "C" {
 
 /** A failure in full. Strings are always terminated and empty where they do not apply. */
 typedef struct tlob_error {
-    tlob_status status;
+    tlob_status status;  /**< what the call returned */
     char operation[48];  /**< the function or vendor call that failed, such as "cublasLtMatmul" */
     char backend[24];    /**< the backend at work, or empty */
     int vendor_code;     /**< cublasStatus_t or cudaError_t as a number; 0 where no vendor call failed */
     char vendor[64];     /**< the vendor's name for it, such as "CUBLAS_STATUS_NOT_SUPPORTED" */
     bool has_gemm;       /**< whether `gemm` holds the problem at hand */
-    tlob_gemm gemm;
+    tlob_gemm gemm;      /**< the problem at hand */
     char message[512];   /**< one line for a person: what is wrong, and what to do */
 } tlob_error;
 

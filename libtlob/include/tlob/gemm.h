@@ -51,6 +51,7 @@ typedef enum tlob_epilogue {
     TLOB_EPILOGUE_DGELU_BGRAD,   /**< D = z * gelu'(aux); bgrad[i] = sum over j of D[i,j] */
 } tlob_epilogue;
 
+/** How many epilogues there are; their values are 0 to one below. */
 #define TLOB_EPILOGUE_COUNT (TLOB_EPILOGUE_DGELU_BGRAD + 1)
 
 /** What an epilogue takes and gives besides D. */
@@ -58,7 +59,8 @@ typedef struct tlob_epilogue_traits {
     const char *name;   /**< as users type it: "relu_aux_bias"; static storage */
     bool reads_bias;    /**< `bias` is needed */
     bool writes_bgrad;  /**< `bgrad` is written */
-    bool writes_aux, reads_aux;
+    bool writes_aux;    /**< `aux` is an output */
+    bool reads_aux;     /**< `aux` is an input, written by the forward epilogue of the same kind */
     bool aux_is_mask;   /**< aux holds bits; else floats */
 } tlob_epilogue_traits;
 
@@ -86,15 +88,22 @@ typedef enum tlob_operation {
  * m, n or batch = 0: nothing is read or written.
  */
 typedef struct tlob_gemm {
-    tlob_op transa, transb;
-    int64_t m, n, k;
-    int64_t lda, ldb, ldc;                /**< at least the rows of the matrix as it lies, and at least 1 */
-    int64_t batch;                        /**< 1 for a single product */
-    int64_t stride_a, stride_b, stride_c; /**< from one matrix of the batch to the next, >= 0; 0 shares an input.
-                                               Not looked at when batch is 1 */
-    float alpha, beta;
-    tlob_compute compute;
-    tlob_epilogue epilogue;
+    tlob_op transa;      /**< A lies as m x k, or transposed as k x m */
+    tlob_op transb;      /**< B lies as k x n, or transposed as n x k */
+    int64_t m;           /**< rows of op(A), C and D */
+    int64_t n;           /**< columns of op(B), C and D */
+    int64_t k;           /**< columns of op(A), rows of op(B) */
+    int64_t lda;         /**< of A: at least its rows as it lies, and at least 1 */
+    int64_t ldb;         /**< of B, likewise */
+    int64_t ldc;         /**< of C and D, likewise */
+    int64_t batch;       /**< 1 for a single product */
+    int64_t stride_a;    /**< from one A of the batch to the next, >= 0; 0 shares A. Not looked at when batch is 1 */
+    int64_t stride_b;    /**< of B, likewise */
+    int64_t stride_c;    /**< of C and D, likewise, but large enough to keep the D apart */
+    float alpha;         /**< 1, in the common case */
+    float beta;          /**< 0, in the common case */
+    tlob_compute compute;   /**< DEFAULT: the context's mode */
+    tlob_epilogue epilogue; /**< what is done to the product before it is stored */
     int64_t ld_aux;      /**< from one column of aux to the next. A mask: in bits, a multiple of 128, at least m; floats:
                               at least m. Not looked at without aux */
     int64_t stride_aux;  /**< of a batch: in bits for a mask, a multiple of 128; in floats else; outputs must be apart */
@@ -103,7 +112,8 @@ typedef struct tlob_gemm {
 
 /** Operands of a product. All pointers belong to the memory space of the stream's context; none is kept. */
 typedef struct tlob_gemm_operands {
-    const float *a, *b;
+    const float *a;    /**< A; read as the problem says */
+    const float *b;    /**< B, likewise */
     const float *c;    /**< may be NULL when beta = 0 */
     float *d;          /**< may be c itself; must not overlap a, b, or c in any other way */
     const float *bias; /**< m floats, read; NULL where the epilogue reads none */

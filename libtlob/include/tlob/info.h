@@ -29,10 +29,10 @@ TLOB_API tlob_status tlob_backend_get_info(int index, tlob_backend_info *info);
 
 /** A CUDA device. */
 typedef struct tlob_device_info {
-    char name[128];
+    char name[128];         /**< as the driver gives it, such as "NVIDIA H200" */
     int sm;                 /**< compute capability, major * 10 + minor */
-    int multiprocessors;
-    size_t memory_bytes;
+    int multiprocessors;    /**< how many the device has */
+    size_t memory_bytes;    /**< of the whole device, in use or not */
 } tlob_device_info;
 
 /**

@@ -12,12 +12,13 @@ extern "C" {
 
 /** How to make a model. */
 typedef struct tlob_model_params {
-    tlob_block_shape shape;
-    tlob_adam_params adam;
+    tlob_block_shape shape; /**< of the block: tlob_block_shape_default() */
+    tlob_adam_params adam;  /**< of the optimizer: tlob_adam_params_default() */
     int64_t max_samples; /**< largest batch of a step or an evaluation, 1 to TLOB_HEAD_SAMPLES_MAX; 256 */
     uint64_t seed;       /**< of the initial weights; 1 */
 } tlob_model_params;
 
+/** The defaults above. */
 TLOB_API tlob_model_params tlob_model_params_default(void);
 
 /** Parameters, gradients, optimizer state and scratch of one model. One model serves one stream at a time. */

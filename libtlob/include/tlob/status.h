@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* One list gives the enum, the names and the texts. Values are part of the ABI: append only. */
+/** One list gives the enum, the names and the texts. Values are part of the ABI: append only. */
 #define TLOB_STATUS_LIST(X)                                                                                            \
     X(OK, 0, "success")                                                                                                \
     X(ERR_ARGUMENT, 1, "an argument is invalid")                                                                       \
