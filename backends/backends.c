@@ -2,6 +2,7 @@
 
 #if !TLOB_HAVE_CUBLAS_CLASSIC
 const tlob_backend_ops tlob_cublas_classic_ops = {
+    .api = TLOB_BACKEND_API,
     .name = "cublas_classic",
     .missing = "built without cublas_classic: configure with -Dcublas_classic=enabled and a CUDA toolkit",
     .caps = {.memory = TLOB_MEMORY_CUDA},
@@ -10,6 +11,7 @@ const tlob_backend_ops tlob_cublas_classic_ops = {
 
 #if !TLOB_HAVE_CUBLASLT
 const tlob_backend_ops tlob_cublaslt_ops = {
+    .api = TLOB_BACKEND_API,
     .name = "cublaslt",
     .missing = "built without cublaslt: configure with -Dcublaslt=enabled and a CUDA toolkit",
     .caps = {.memory = TLOB_MEMORY_CUDA},

@@ -66,8 +66,11 @@ static int cuda_describe(int device, tlob_device_info *info) {
 
 static int cuda_enter(int device, int *previous) {
     cudaError_t code = cudaGetDevice(previous);
-    if (code == cudaSuccess && *previous != device)
-        code = cudaSetDevice(device);
+    if (code != cudaSuccess || *previous == device)
+        return code;
+    code = cudaSetDevice(device);
+    if (code != cudaSuccess)
+        cudaSetDevice(*previous); /* a device that cannot be started may be current all the same */
     return code;
 }
 
@@ -167,13 +170,23 @@ tlob_status tlob_backend_affine_cuda(struct CUstream_st *cuda_stream, const char
                                      float beta, const float *c, const float *bias, float *d) {
     tlob_affine_args args = {
         .m = gemm->m, .n = gemm->n, .ld = gemm->ldc, .batch = gemm->batch,
-        .stride = gemm->batch > 1 ? gemm->stride_c : 0, .beta = beta, .c = c, .bias = bias, .d = d,
+        .stride = gemm->stride_c, .stride_bias = gemm->stride_bias, .beta = beta, .c = c, .bias = bias, .d = d,
     };
     int code = tlob_kernels_cuda.affine(cuda_stream, &args);
     if (code == cudaSuccess)
         return TLOB_OK;
     return tlob_backend_fail(TLOB_ERR_CUDA, backend, "affine kernel", code, cuda_error_name(code), gemm,
                              "the kernel that applies beta and bias did not start");
+}
+
+tlob_status tlob_backend_finish_cuda(struct CUstream_st *cuda_stream, const char *backend, const tlob_gemm *gemm,
+                                     const tlob_gemm_operands *x) {
+    tlob_finish_args args = {.gemm = *gemm, .x = *x};
+    int code = tlob_kernels_cuda.finish(cuda_stream, &args);
+    if (code == cudaSuccess)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_CUDA, backend, "finish kernel", code, cuda_error_name(code), gemm,
+                             "the kernel of the epilogue did not start");
 }
 
 const tlob_space tlob_space_cuda = {

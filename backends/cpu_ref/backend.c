@@ -3,12 +3,10 @@
  *
  * Products of two floats are exact in double, so the only errors are those of the sum (k * 2^-53) and of the one
  * rounding at the end. Nothing here is parallel, blocked over k or reordered: two runs give the same bits on any
- * machine.
+ * machine. Epilogues work on the unrounded z: an activation, a mask and the sums of bgrad know nothing of float32.
  */
 #include "backends/backend.h"
-
-/* Rows of D that are summed at a time: the accumulators stay on the stack and in the first-level cache, for any m. */
-#define BLOCK_ROWS 256
+#include "libtlob/kernels/epilogue.h"
 
 /** acc[r] = row i0 + r of op(A), times column j of op(B), for `rows` rows. */
 static void accumulate(const tlob_gemm *g, const float *a, const float *b, int64_t i0, int64_t rows, int64_t j,
@@ -34,36 +32,30 @@ static void accumulate(const tlob_gemm *g, const float *a, const float *b, int64
     }
 }
 
-/** One matrix of the batch. */
-static void multiply(const tlob_gemm *g, const float *a, const float *b, const float *c, const float *bias, float *d) {
-    double acc[BLOCK_ROWS];
-
-    for (int64_t j = 0; j < g->n; j++) {
-        for (int64_t i0 = 0; i0 < g->m; i0 += BLOCK_ROWS) {
-            int64_t rows = g->m - i0 < BLOCK_ROWS ? g->m - i0 : BLOCK_ROWS;
-            accumulate(g, a, b, i0, rows, j, acc);
-            for (int64_t r = 0; r < rows; r++) {
-                int64_t at = i0 + r + j * g->ldc;
-                double value = g->alpha * acc[r];
-                if (g->beta != 0) /* else C is not read: it may be NaN or absent */
-                    value += (double)g->beta * c[at];
-                if (bias)
-                    value += bias[i0 + r];
-                d[at] = (float)value;
-            }
-        }
-    }
+/** z of a tile of D. */
+static void multiply(const tlob_gemm *g, const tlob_gemm_operands *x, tlob_tile *t) {
+    accumulate(g, x->a + t->matrix * g->stride_a, x->b + t->matrix * g->stride_b, t->row, t->rows, t->column, t->z);
+    for (int64_t r = 0; r < t->rows; r++)
+        t->z[r] *= g->alpha;
+    if (g->beta == 0) /* C is not read: it may be NaN or absent */
+        return;
+    const float *c = x->c + t->matrix * g->stride_c + t->column * g->ldc + t->row;
+    for (int64_t r = 0; r < t->rows; r++)
+        t->z[r] += (double)g->beta * c[r];
 }
 
-/* One function for the three slots: batch 1 is a batch, and no epilogue is a NULL bias. */
+/* One function for the three slots: batch 1 is a batch, and no epilogue is one. */
 static TLOB_GEMM_FN(run) {
     (void)lane;
-    const float *bias = gemm->epilogue == TLOB_EPILOGUE_BIAS ? x->bias : NULL;
-    const float *c = gemm->beta != 0 ? x->c : x->d; /* C may be NULL where it is not read */
-    for (int64_t p = 0; p < gemm->batch; p++) {
-        int64_t at = p * gemm->stride_c;
-        multiply(gemm, x->a + p * gemm->stride_a, x->b + p * gemm->stride_b, c + at, bias, x->d + at);
-    }
+    tlob_host_epilogue(gemm, x, multiply);
+    return TLOB_OK;
+}
+
+/* Nothing to choose and nothing to keep. */
+static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                            tlob_lane_plan *plan) {
+    (void)lane, (void)gemm, (void)x;
+    *plan = (tlob_lane_plan){.algorithm = "plain loops in double, k ascending"};
     return TLOB_OK;
 }
 
@@ -79,16 +71,18 @@ static void close_lane(tlob_lane *lane) {
 }
 
 const tlob_backend_ops tlob_cpu_ref_ops = {
+    .api = TLOB_BACKEND_API,
     .name = "cpu_ref",
     .caps =
         {
             .memory = TLOB_MEMORY_HOST,
             .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
-            .epilogues = 1u << TLOB_EPILOGUE_NONE | 1u << TLOB_EPILOGUE_BIAS,
+            .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT64_MAX,
         },
     .open = open_lane,
     .close = close_lane,
+    .describe = describe,
     .sgemm = run,
     .sgemm_strided_batched = run,
     .matmul_bias = run,

@@ -1,8 +1,9 @@
 /*
  * cublasGemmEx and cublasGemmStridedBatchedEx, one handle a stream.
  *
- * cuBLAS computes C = alpha op(A) op(B) + beta C in place and has no bias. What must be in D before that, beta*C from
- * elsewhere or the bias, is put there by one affine kernel, and the product then adds itself with beta 1.
+ * cuBLAS computes C = alpha op(A) op(B) + beta C in place and has no epilogues. What must be in D before that, beta*C
+ * from elsewhere or a plain bias, is put there by one affine kernel, and the product then adds itself with beta 1. Every
+ * other epilogue is one kernel after the product.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,28 +133,41 @@ static tlob_status product(tlob_lane *lane, const tlob_gemm *g, const tlob_gemm_
 static TLOB_GEMM_FN(run) {
     const float *bias = gemm->epilogue == TLOB_EPILOGUE_BIAS ? x->bias : NULL;
     float beta = gemm->beta;
+    tlob_status status = TLOB_OK;
 
     if (bias || (beta != 0 && x->c != x->d)) {
-        tlob_status status = tlob_backend_affine_cuda(lane->cuda_stream, NAME, gemm, beta, x->c, bias, x->d);
-        if (status != TLOB_OK)
-            return status;
+        status = tlob_backend_affine_cuda(lane->cuda_stream, NAME, gemm, beta, x->c, bias, x->d);
         beta = 1;
     }
-    return product(lane, gemm, x, beta);
+    if (status == TLOB_OK)
+        status = product(lane, gemm, x, beta);
+    if (status == TLOB_OK && gemm->epilogue != TLOB_EPILOGUE_NONE && !bias)
+        status = tlob_backend_finish_cuda(lane->cuda_stream, NAME, gemm, x);
+    return status;
+}
+
+/* There is no plan: cuBLAS chooses anew in each call. */
+static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                            tlob_lane_plan *plan) {
+    (void)lane, (void)gemm, (void)x;
+    *plan = (tlob_lane_plan){.algorithm = "chosen inside cuBLAS, which does not tell"};
+    return TLOB_OK;
 }
 
 const tlob_backend_ops tlob_cublas_classic_ops = {
+    .api = TLOB_BACKEND_API,
     .name = NAME,
     .caps =
         {
             .memory = TLOB_MEMORY_CUDA,
             .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
-            .epilogues = 1u << TLOB_EPILOGUE_NONE | 1u << TLOB_EPILOGUE_BIAS,
+            .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT64_MAX,
         },
     .version = version,
     .open = open_lane,
     .close = close_lane,
+    .describe = describe,
     .sgemm = run,
     .sgemm_strided_batched = run,
     .matmul_bias = run,

@@ -7,7 +7,7 @@ static __global__ void affine(tlob_affine_args x) {
         int64_t matrix = column / x.n;
         int64_t at = matrix * x.stride + (column - matrix * x.n) * x.ld + row;
         float sum = x.beta == 0.0f ? 0.0f : x.beta * x.c[at]; /* beta 0: C may hold NaN, or not be there */
-        x.d[at] = x.bias ? sum + x.bias[row] : sum;
+        x.d[at] = x.bias ? sum + x.bias[matrix * x.stride_bias + row] : sum;
     }
 }
 
