@@ -1,4 +1,4 @@
-/* One cublasLtMatmul a product, with the bias as an epilogue. What depends on the shape alone is cached: see plan.h. */
+/* One cublasLtMatmul a product, whatever its epilogue. What depends on the shape alone is cached: see plan.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,6 +37,24 @@ static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     return TLOB_OK;
 }
 
+/* What cublasLt 13.1 was measured, or is documented, to refuse. What depends on pointers is found by the plan. */
+static bool supports(const tlob_gemm *g, const char **why) {
+    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(g->epilogue);
+    bool floats = (traits->reads_aux || traits->writes_aux) && !traits->aux_is_mask;
+
+    if (g->epilogue == TLOB_EPILOGUE_BGRADA && g->transa != TLOB_OP_N)
+        *why = "cublasLt has BGRADA only where A is not transposed";
+    else if (g->epilogue == TLOB_EPILOGUE_BGRADB && g->transb != TLOB_OP_T)
+        *why = "cublasLt has BGRADB only where B is transposed";
+    else if (floats && g->ld_aux % 8)
+        *why = "cublasLt wants ld_aux to be a multiple of 8 where aux holds floats";
+    else if (floats && g->batch > 1 && g->stride_aux % 8)
+        *why = "cublasLt wants stride_aux to be a multiple of 8 where aux holds floats";
+    else
+        return true;
+    return false;
+}
+
 /* One function for the three slots: batch and epilogue are part of the plan. */
 static TLOB_GEMM_FN(run) {
     tlob_plan *plan;
@@ -50,17 +68,20 @@ static TLOB_GEMM_FN(run) {
 }
 
 const tlob_backend_ops tlob_cublaslt_ops = {
+    .api = TLOB_BACKEND_API,
     .name = TLOB_CUBLASLT_NAME,
     .caps =
         {
             .memory = TLOB_MEMORY_CUDA,
             .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
-            .epilogues = 1u << TLOB_EPILOGUE_NONE | 1u << TLOB_EPILOGUE_BIAS,
+            .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT32_MAX, /* the layout attribute BATCH_COUNT is int32 */
         },
     .version = version,
     .open = open_lane,
     .close = close_lane,
+    .supports = supports,
+    .describe = tlob_plan_describe,
     .sgemm = run,
     .sgemm_strided_batched = run,
     .matmul_bias = run,

@@ -1,10 +1,12 @@
 #include "backends/cublaslt/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FIRST_CAPACITY    64
 #define LARGEST_ALIGNMENT 256 /* what device allocations have, and more than any algorithm asks for */
+#define AUX_ALIGNMENT     16  /* below it the library has no kernel, or one that faults */
 
 static const char advice_other[] = "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on";
 
@@ -24,8 +26,24 @@ static int32_t alignment(const void *ptr) {
     return (int32_t)(bits & -bits);
 }
 
+/** What the library calls the bias: that vector, or bgrad in its place; NULL where the epilogue has neither. */
+static const void *bias_of(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(gemm->epilogue);
+    return traits->reads_bias ? x->bias : traits->writes_bgrad ? x->bgrad : NULL;
+}
+
+static bool has_aux(tlob_epilogue epilogue) {
+    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(epilogue);
+    return traits->reads_aux || traits->writes_aux;
+}
+
+static bool has_bias(tlob_epilogue epilogue) {
+    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(epilogue);
+    return traits->reads_bias || traits->writes_bgrad;
+}
+
 void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
-    bool batched = gemm->batch > 1, biased = gemm->epilogue == TLOB_EPILOGUE_BIAS;
+    bool batched = gemm->batch > 1, biased = has_bias(gemm->epilogue), aux = has_aux(gemm->epilogue);
     const float *c = tlob_plan_c(gemm, x);
 
     memset(key, 0, sizeof(*key));
@@ -39,6 +57,9 @@ void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_ge
     key->stride_a = batched ? gemm->stride_a : 0;
     key->stride_b = batched ? gemm->stride_b : 0;
     key->stride_c = batched ? gemm->stride_c : 0;
+    key->stride_bias = batched && biased ? gemm->stride_bias : 0;
+    key->ld_aux = aux ? gemm->ld_aux : 0;
+    key->stride_aux = batched && aux ? gemm->stride_aux : 0;
     key->transa = gemm->transa;
     key->transb = gemm->transb;
     key->compute = gemm->compute;
@@ -47,7 +68,8 @@ void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_ge
     key->align_b = alignment(x->b);
     key->align_c = alignment(c);
     key->align_d = alignment(x->d);
-    key->align_bias = biased ? alignment(x->bias) : 0;
+    key->align_bias = biased ? alignment(bias_of(gemm, x)) : 0;
+    key->align_aux = aux ? alignment(x->aux) : 0;
     key->reads_c = gemm->beta != 0;
     key->in_place = c == x->d;
 }
@@ -106,14 +128,64 @@ static cublasStatus_t set(tlob_plan *plan, cublasLtMatmulDescAttributes_t attrib
     return cublasLtMatmulDescSetAttribute(&plan->desc, attribute, value, size);
 }
 
-static cublasStatus_t set_bias(tlob_plan *plan, const float *bias) {
-    cublasStatus_t code = set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+/** Sets a pointer of the epilogue, where it is not `*held` already. */
+static cublasStatus_t set_pointer(tlob_plan *plan, cublasLtMatmulDescAttributes_t attribute, const void **held,
+                                  const void *ptr) {
+    if (*held == ptr)
+        return CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t code = set(plan, attribute, &ptr, sizeof(ptr));
     if (code == CUBLAS_STATUS_SUCCESS)
-        plan->bias = bias;
+        *held = ptr;
     return code;
 }
 
-static cublasStatus_t describe_product(tlob_plan *plan, const float *bias) {
+/** What may differ from one call to the next: set before the heuristic too, which reads alignments from the pointers. */
+static cublasStatus_t set_pointers(tlob_plan *plan, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+    if (plan->key.align_bias)
+        code = set_pointer(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &plan->bias, bias_of(gemm, x));
+    if (code == CUBLAS_STATUS_SUCCESS && plan->key.align_aux)
+        code = set_pointer(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &plan->aux, x->aux);
+    return code;
+}
+
+static cublasLtEpilogue_t epilogue_of(int32_t epilogue) {
+    static const cublasLtEpilogue_t vendor[TLOB_EPILOGUE_COUNT] = {
+        [TLOB_EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
+        [TLOB_EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [TLOB_EPILOGUE_RELU] = CUBLASLT_EPILOGUE_RELU,
+        [TLOB_EPILOGUE_RELU_BIAS] = CUBLASLT_EPILOGUE_RELU_BIAS,
+        [TLOB_EPILOGUE_RELU_AUX_BIAS] = CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+        [TLOB_EPILOGUE_DRELU_BGRAD] = CUBLASLT_EPILOGUE_DRELU_BGRAD,
+        [TLOB_EPILOGUE_BGRADA] = CUBLASLT_EPILOGUE_BGRADA,
+        [TLOB_EPILOGUE_BGRADB] = CUBLASLT_EPILOGUE_BGRADB,
+        [TLOB_EPILOGUE_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_BIAS,
+        [TLOB_EPILOGUE_GELU_AUX_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        [TLOB_EPILOGUE_DGELU_BGRAD] = CUBLASLT_EPILOGUE_DGELU_BGRAD,
+    };
+    return vendor[epilogue];
+}
+
+/** What the epilogue needs besides pointers. Attributes that are 0 are so by default. */
+static cublasStatus_t describe_epilogue(tlob_plan *plan) {
+    const tlob_plan_key *key = &plan->key;
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        int64_t value;
+    } layout[] = {
+        {CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, key->stride_bias},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key->ld_aux},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, key->stride_aux},
+    };
+    cublasLtEpilogue_t epilogue = epilogue_of(key->epilogue);
+    cublasStatus_t code = set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]) && code == CUBLAS_STATUS_SUCCESS; i++)
+        if (layout[i].value)
+            code = set(plan, layout[i].attribute, &layout[i].value, sizeof(layout[i].value));
+    return code;
+}
+
+static cublasStatus_t describe_product(tlob_plan *plan) {
     const tlob_plan_key *key = &plan->key;
     bool tf32 = key->compute == TLOB_COMPUTE_TF32;
     cublasOperation_t transa = key->transa == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -125,12 +197,8 @@ static cublasStatus_t describe_product(tlob_plan *plan, const float *bias) {
         code = set(plan, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof(transa));
     if (code == CUBLAS_STATUS_SUCCESS)
         code = set(plan, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof(transb));
-    if (code == CUBLAS_STATUS_SUCCESS && key->epilogue == TLOB_EPILOGUE_BIAS) {
-        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        code = set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
-        if (code == CUBLAS_STATUS_SUCCESS) /* before the heuristic: it reads the bias's alignment from the pointer */
-            code = set_bias(plan, bias);
-    }
+    if (code == CUBLAS_STATUS_SUCCESS && key->epilogue != TLOB_EPILOGUE_NONE)
+        code = describe_epilogue(plan);
     return code;
 }
 
@@ -193,7 +261,6 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatmulPreferenceSetAttribute", gemm, NULL);
     memset(&result, 0, sizeof(result));
-    lane->params.stats->plan_misses++;
     code = cublasLtMatmulAlgoGetHeuristic(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c,
                                           &preference, 1, &result, &found);
     if (code != CUBLAS_STATUS_SUCCESS)
@@ -210,8 +277,26 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
     return TLOB_OK;
 }
 
-static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, const float *bias) {
-    cublasStatus_t code = describe_product(plan, bias);
+/**
+ * Builds a plan in zeroed memory that stays where it is. Refused: a capture, which a query would spoil or be failed by;
+ * an aux that the library has no kernel for (a mask is aligned by contract, floats need not be).
+ */
+static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *key, const tlob_gemm *gemm,
+                         const tlob_gemm_operands *x) {
+    plan->key = *key;
+    if (tlob_backend_capturing(lane->params.cuda_stream))
+        return tlob_backend_fail(
+            TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
+            "this problem has not run on this stream yet; run it once before the capture, with operands "
+            "of the same alignment");
+    if (key->align_aux && key->align_aux < AUX_ALIGNMENT)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
+                                 "aux (%p) is not aligned to %d bytes; align it, or choose another backend by the "
+                                 "policy or tlob_gemm_run_on",
+                                 x->aux, AUX_ALIGNMENT);
+    cublasStatus_t code = describe_product(plan);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = set_pointers(plan, gemm, x);
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);
     code = describe_matrices(plan);
@@ -222,31 +307,30 @@ static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm
 
 /* --- looking one up -------------------------------------------------------------------------------------------- */
 
+static tlob_plan *cached(const tlob_lane *lane, const tlob_plan_key *key) {
+    return lane->plans.capacity ? *find(&lane->plans, key) : NULL;
+}
+
 static tlob_status out_of_memory(const tlob_gemm *gemm) {
     return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
                              "no host memory for a plan");
 }
 
-static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_gemm *gemm, const float *bias,
+static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                         tlob_plan **plan) {
-    if (tlob_backend_capturing(lane->params.cuda_stream)) /* a query would fail, or spoil the capture */
-        return tlob_backend_fail(
-            TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
-            "this problem has not run on this stream yet; run it once before the capture, with operands "
-            "of the same alignment");
     if (!reserve(&lane->plans))
         return out_of_memory(gemm);
     tlob_plan *made = calloc(1, sizeof(*made));
     if (!made)
         return out_of_memory(gemm);
-    made->key = *key;
-    tlob_status status = build(lane, made, gemm, bias);
+    tlob_status status = build(lane, made, key, gemm, x);
     if (status != TLOB_OK) {
         free(made);
         return status;
     }
     *find(&lane->plans, key) = made;
     lane->plans.count++;
+    lane->params.stats->plan_misses++;
     *plan = made;
     return TLOB_OK;
 }
@@ -254,16 +338,73 @@ static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_ge
 tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_plan **plan) {
     tlob_plan_key key;
     tlob_plan_key_init(&key, gemm, x);
-    tlob_plan *found = lane->plans.capacity ? *find(&lane->plans, &key) : NULL;
+    tlob_plan *found = cached(lane, &key);
     if (!found)
-        return make(lane, &key, gemm, x->bias, plan);
-
-    if (gemm->epilogue == TLOB_EPILOGUE_BIAS && found->bias != x->bias) {
-        cublasStatus_t code = set_bias(found, x->bias);
-        if (code != CUBLAS_STATUS_SUCCESS)
-            return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);
-    }
+        return make(lane, &key, gemm, x, plan);
+    cublasStatus_t code = set_pointers(found, gemm, x);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);
     lane->params.stats->plan_hits++;
     *plan = found;
+    return TLOB_OK;
+}
+
+/* --- telling --------------------------------------------------------------------------------------------------- */
+
+/** The rows and columns that a tile id of cublasLtMatmulTile_t is named after; newer ids stay numbers. */
+static void print_tile(uint32_t id, char *text, size_t size) {
+    static const char *const names[] = {
+        "?",       "8x8",     "8x16",   "16x8",    "8x32",    "16x16",   "32x8",    "8x64",    "16x32",
+        "32x16",   "64x8",    "32x32",  "32x64",   "64x32",   "32x128",  "64x64",   "128x32",  "64x128",
+        "128x64",  "64x256",  "128x128", "256x64", "64x512",  "128x256", "256x128", "512x64",  "64x96",
+        "96x64",   "96x128",  "128x160", "160x128", "192x128", "128x192", "128x96", "32x256",  "256x32",
+    };
+    _Static_assert(sizeof(names) / sizeof(names[0]) == CUBLASLT_MATMUL_TILE_256x32 + 1, "one name an id");
+    if (id < sizeof(names) / sizeof(names[0]))
+        snprintf(text, size, "%s", names[id]);
+    else
+        snprintf(text, size, "id %u", (unsigned)id);
+}
+
+/** 0 where the library does not tell. All that are asked for here have 32 bits. */
+static uint32_t config_of(const tlob_plan *plan, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    uint32_t value = 0;
+    size_t written;
+    if (cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, attribute, &value, sizeof(value), &written) !=
+        CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return value;
+}
+
+static void tell(const tlob_plan *plan, tlob_lane_plan *told) {
+    char tile[24];
+    print_tile(config_of(plan, CUBLASLT_ALGO_CONFIG_TILE_ID), tile, sizeof(tile));
+    snprintf(told->algorithm, sizeof(told->algorithm), "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u",
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_ID), tile,
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
+    told->workspace_bytes = plan->workspace_bytes;
+}
+
+tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                               tlob_lane_plan *told) {
+    /* The workspace is as aligned as any allocation, is neither NULL nor D, and nothing is written to it here. */
+    tlob_gemm_operands some = *x;
+    some.c = x->c ? x->c : lane->params.workspace;
+    some.bias = x->bias ? x->bias : lane->params.workspace;
+    some.bgrad = x->bgrad ? x->bgrad : lane->params.workspace;
+    some.aux = x->aux ? x->aux : lane->params.workspace;
+
+    tlob_plan_key key;
+    tlob_plan_key_init(&key, gemm, &some);
+    const tlob_plan *found = cached(lane, &key);
+    tlob_plan made = {0};
+    tlob_status status = found ? TLOB_OK : build(lane, &made, &key, gemm, &some);
+    if (status != TLOB_OK)
+        return status;
+    tell(found ? found : &made, told);
+    told->cached = found != NULL;
     return TLOB_OK;
 }

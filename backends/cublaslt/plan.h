@@ -16,24 +16,26 @@ typedef struct tlob_plan_key {
     int64_t m, n, k, lda, ldb, ldc;       /**< the layouts */
     int64_t batch;                        /**< the layouts; 1 has no strides */
     int64_t stride_a, stride_b, stride_c; /**< the layouts; 0 when batch is 1, where the caller's are not looked at */
+    int64_t stride_bias;                  /**< the descriptor: of the bias or bgrad; likewise, and 0 without either */
+    int64_t ld_aux, stride_aux;           /**< the descriptor; likewise, and 0 without aux */
     int32_t transa, transb;               /**< the descriptor */
     int32_t compute;                      /**< the descriptor: FP32 must never run a plan made for TF32 */
     int32_t epilogue;                     /**< the descriptor; support differs between epilogues */
     int32_t align_a, align_b, align_c, align_d; /**< algorithms need alignment: one chosen for 16 bytes faults at 4 */
-    int32_t align_bias;                         /**< likewise, and there is no preference for it; 0 without a bias */
+    int32_t align_bias, align_aux; /**< likewise, and there is no preference for them; of the bias or bgrad; 0 without */
     int32_t reads_c;  /**< beta != 0: may be another kernel, which a warm call must have loaded */
     int32_t in_place; /**< C is D: likewise */
-    int32_t unused;   /**< 0: fills the struct to a multiple of 8 bytes */
 } tlob_plan_key;
 
-/** Descriptors and an algorithm. Nothing in it changes after it is made but the bias pointer. */
+/** Descriptors and an algorithm. Nothing in it changes after it is made but the pointers of the epilogue. */
 typedef struct tlob_plan {
     tlob_plan_key key;
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c; /**< `c` serves D as well */
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes; /**< what the algorithm uses of the lane's workspace */
-    const float *bias;      /**< the pointer that `desc` holds */
+    const void *bias;       /**< the pointer that `desc` holds: the bias, or bgrad, which the library takes in its place */
+    const void *aux;        /**< likewise */
 } tlob_plan;
 
 /** Open addressing with linear probing; grows, never shrinks; a plan is never dropped, for a captured graph used it. */
@@ -58,13 +60,20 @@ static inline const float *tlob_plan_c(const tlob_gemm *gemm, const tlob_gemm_op
 void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
 /**
- * The plan of a product, ready to run with the bias of `x`. On a hit: no allocation, no query, nothing built. On a
- * miss: builds descriptors and asks the heuristic once.
+ * The plan of a product, ready to run with the bias, bgrad and aux of `x`. On a hit: no allocation, no query, nothing
+ * built. On a miss: builds descriptors and asks the heuristic once.
  *
  * Errors: NOT_WARM for a miss while the stream is captured; UNSUPPORTED where the library knows no algorithm; BACKEND;
  * OUT_OF_MEMORY.
  */
 tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_plan **plan);
+
+/**
+ * The plan of a product in words. A cached one is only read; else one is built, told and dropped, and no counter moves.
+ * Operands that are NULL are taken to be aligned to 256 bytes and apart. Errors: as tlob_plan_get.
+ */
+tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                               tlob_lane_plan *told);
 
 void tlob_plan_table_free(tlob_plan_table *table);
 
