@@ -9,7 +9,9 @@ typedef struct desc {
     cublasComputeType_t compute;
     int32_t transa, transb;
     uint32_t epilogue;
-    const float *bias;
+    float *bias; /**< or bgrad */
+    void *aux;
+    int64_t stride_bias, ld_aux, stride_aux;
 } desc;
 
 typedef struct layout {
@@ -56,16 +58,27 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t opaque, size
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque, cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t size) {
     desc *d = (desc *)(void *)opaque;
-    void *field = attribute == CUBLASLT_MATMUL_DESC_TRANSA         ? (void *)&d->transa
-                  : attribute == CUBLASLT_MATMUL_DESC_TRANSB       ? (void *)&d->transb
-                  : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE     ? (void *)&d->epilogue
-                  : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&d->bias
-                                                                   : NULL;
-    size_t right = attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(d->bias) : sizeof(d->transa);
-    if (!field || size != right)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(field, value, size);
-    return fake_call(attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? "set_bias" : "desc_set");
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        void *field;
+        size_t size;
+        const char *call;
+    } fields[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &d->transa, sizeof(d->transa), "desc_set"},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &d->transb, sizeof(d->transb), "desc_set"},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, sizeof(d->epilogue), "desc_set"},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof(d->bias), "set_bias"},
+        {CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &d->stride_bias, sizeof(d->stride_bias), "desc_set_layout"},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &d->aux, sizeof(d->aux), "set_aux"},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->ld_aux, sizeof(d->ld_aux), "desc_set_layout"},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &d->stride_aux, sizeof(d->stride_aux), "desc_set_layout"},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i].attribute == attribute && fields[i].size == size) {
+            memcpy(fields[i].field, value, size);
+            return fake_call(fields[i].call);
+        }
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t opaque, size_t size, cudaDataType type,
@@ -119,6 +132,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     memcpy(fake.alignment, p->alignment, sizeof(fake.alignment));
     fake.workspace_limit = p->workspace;
     fake.bias_at_query = ((const desc *)(const void *)opaque)->bias;
+    fake.aux_at_query = ((const desc *)(const void *)opaque)->aux;
     fake.queries++;
     *found = wanted < fake.found ? wanted : fake.found;
     if (*found > 0) {
@@ -128,6 +142,58 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         results->state = fake.found_state;
     }
     return fake_call("heuristic");
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void *value,
+                                                    size_t size, size_t *written) {
+    (void)algo;
+    *written = sizeof(fake.config[attribute]);
+    if (size != *written)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, &fake.config[attribute], size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The vendor's epilogues by their numbers. */
+static bool epilogue(uint32_t number, tlob_epilogue *to) {
+    static const struct {
+        cublasLtEpilogue_t number;
+        tlob_epilogue epilogue;
+    } rows[] = {
+        {CUBLASLT_EPILOGUE_DEFAULT, TLOB_EPILOGUE_NONE},
+        {CUBLASLT_EPILOGUE_BIAS, TLOB_EPILOGUE_BIAS},
+        {CUBLASLT_EPILOGUE_RELU, TLOB_EPILOGUE_RELU},
+        {CUBLASLT_EPILOGUE_RELU_BIAS, TLOB_EPILOGUE_RELU_BIAS},
+        {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, TLOB_EPILOGUE_RELU_AUX_BIAS},
+        {CUBLASLT_EPILOGUE_DRELU_BGRAD, TLOB_EPILOGUE_DRELU_BGRAD},
+        {CUBLASLT_EPILOGUE_BGRADA, TLOB_EPILOGUE_BGRADA},
+        {CUBLASLT_EPILOGUE_BGRADB, TLOB_EPILOGUE_BGRADB},
+        {CUBLASLT_EPILOGUE_GELU_BIAS, TLOB_EPILOGUE_GELU_BIAS},
+        {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, TLOB_EPILOGUE_GELU_AUX_BIAS},
+        {CUBLASLT_EPILOGUE_DGELU_BGRAD, TLOB_EPILOGUE_DGELU_BGRAD},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].number == number) {
+            *to = rows[i].epilogue;
+            return true;
+        }
+    return false;
+}
+
+/* What the library was measured, or is documented, to refuse of an epilogue, and attributes that no epilogue needs. */
+static bool takes(const desc *d, const tlob_gemm *g) {
+    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(g->epilogue);
+    bool aux = traits->reads_aux || traits->writes_aux, bias = traits->reads_bias || traits->writes_bgrad;
+    int64_t unit = traits->aux_is_mask ? 128 : 8;
+    if ((g->epilogue == TLOB_EPILOGUE_BGRADA && g->transa == TLOB_OP_T) ||
+        (g->epilogue == TLOB_EPILOGUE_BGRADB && g->transb == TLOB_OP_N))
+        return false;
+    if (bias != (d->bias != NULL) || aux != (d->aux != NULL) || (!bias && d->stride_bias))
+        return false;
+    if (!aux)
+        return !d->ld_aux && !d->stride_aux;
+    return (uintptr_t)d->aux % 16 == 0 && d->ld_aux >= g->m && d->ld_aux % unit == 0 && d->stride_aux % unit == 0;
 }
 
 /* The problem that descriptor and layouts amount to; false where they do not agree. */
@@ -144,10 +210,12 @@ static bool translate(const desc *d, const layout *a, const layout *b, const lay
                      .batch = c->batch,
                      .stride_a = a->stride,
                      .stride_b = b->stride,
-                     .stride_c = c->stride};
+                     .stride_c = c->stride,
+                     .ld_aux = d->ld_aux,
+                     .stride_aux = d->stride_aux,
+                     .stride_bias = d->stride_bias};
     g->compute = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? TLOB_COMPUTE_TF32 : TLOB_COMPUTE_FP32;
-    g->epilogue = d->epilogue == CUBLASLT_EPILOGUE_BIAS ? TLOB_EPILOGUE_BIAS : TLOB_EPILOGUE_NONE;
-    return (int64_t)(ta ? a->cols : a->rows) == g->m && (int64_t)(tb ? b->cols : b->rows) == g->k &&
+    return epilogue(d->epilogue, &g->epilogue) && takes(d, g) && (int64_t)(ta ? a->cols : a->rows) == g->m && (int64_t)(tb ? b->cols : b->rows) == g->k &&
            (int64_t)(tb ? b->rows : b->cols) == g->n && a->batch == c->batch && b->batch == c->batch;
 }
 
@@ -171,6 +239,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
     fake.algorithm = algo->data[0];
     gemm.alpha = *(const float *)alpha;
     gemm.beta = *(const float *)beta;
-    fake_multiply(&gemm, &(tlob_gemm_operands){.a = a, .b = b, .c = c, .d = d, .bias = description->bias});
+    fake.epilogue = description->epilogue;
+    tlob_gemm_operands x = {.a = a, .b = b, .c = c, .d = d, .aux = description->aux};
+    if (tlob_epilogue_get_traits(gemm.epilogue)->writes_bgrad)
+        x.bgrad = description->bias;
+    else
+        x.bias = description->bias;
+    fake_multiply(&gemm, &x);
     return code;
 }
