@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "libtlob/internal.h"
 
@@ -40,6 +42,9 @@ void tlob_context_unref(tlob_context *ctx) {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1)
         return;
     pthread_mutex_destroy(&ctx->streams_lock);
+    tlob_trace_close(ctx);
+    if (ctx->alive)
+        munmap((void *)(uintptr_t)ctx->alive, (size_t)sysconf(_SC_PAGESIZE));
     free(ctx);
 }
 
@@ -66,7 +71,15 @@ tlob_status tlob_context_check(const tlob_context *ctx, const char *operation) {
         return tlob_fail(TLOB_ERR_ARGUMENT, operation, "the context is NULL");
     if (atomic_load(&ctx->closed))
         return tlob_fail(TLOB_ERR_CLOSED, operation, "the context of this object has been destroyed");
+    if (tlob_context_forked(ctx))
+        return tlob_fail(TLOB_ERR_NO_DEVICE, operation,
+                         "this process was forked from the one that made the context, and CUDA does not work across a "
+                         "fork: create contexts after it");
     return TLOB_OK;
+}
+
+bool tlob_enter_to_free(const tlob_context *ctx, int *previous) {
+    return !tlob_context_forked(ctx) && ctx->space->enter(ctx->device, previous) == 0;
 }
 
 tlob_status tlob_enter(const tlob_context *ctx, int *previous) {
@@ -77,14 +90,33 @@ void tlob_leave(const tlob_context *ctx, int previous) {
     ctx->space->leave(ctx->device, previous);
 }
 
-static void take_backends(tlob_context *ctx) {
-    for (int i = 0; tlob_backend_table[i] && ctx->n_backends < TLOB_MAX_BACKENDS; i++)
-        if (tlob_backend_table[i]->caps.memory == ctx->space->memory && !tlob_backend_table[i]->missing)
-            ctx->backends[ctx->n_backends++] = tlob_backend_table[i];
+/* Keeps the embedder's rows, and picks from all those that work here. The settings have checked them. */
+static void take_backends(tlob_context *ctx, const tlob_context_params *params) {
+    for (int i = 0; i < params->n_backends; i++)
+        ctx->rows[ctx->n_rows++] = params->backends[i];
+    const tlob_backend_ops *ops;
+    for (int i = 0; (ops = tlob_row_at(tlob_context_rows(ctx), i)) && ctx->n_backends < TLOB_MAX_BACKENDS; i++)
+        if (ops->caps.memory == ctx->space->memory && !ops->missing)
+            ctx->backends[ctx->n_backends++] = ops;
+}
+
+/* A page that a forked child finds wiped: to ask it costs a load, where getpid costs a system call. */
+static tlob_status watch_forks(tlob_context *ctx) {
+    if (ctx->space->memory == TLOB_MEMORY_HOST)
+        return TLOB_OK;
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "no page to notice forks by");
+    if (madvise(page, size, MADV_WIPEONFORK))
+        tlob_log(ctx, TLOB_LOG_WARN, "this kernel is older than Linux 4.14: a fork of this process will not be noticed");
+    *page = 1;
+    ctx->alive = page;
+    return TLOB_OK;
 }
 
 static void log_settings(const tlob_context *ctx) {
-    char policy[64], names[128];
+    char policy[64], names[320];
     tlob_policy_print(&ctx->settings.policy, policy, sizeof(policy));
     tlob_context_backend_names(ctx, names, sizeof(names));
     tlob_log(ctx, TLOB_LOG_INFO,
@@ -125,6 +157,7 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a context", sizeof(*ctx));
     atomic_init(&ctx->refs, 1);
     atomic_init(&ctx->closed, false);
+    atomic_init(&ctx->trace_failed, false);
     pthread_mutex_init(&ctx->streams_lock, NULL);
     ctx->space = space;
     ctx->device = params->memory == TLOB_MEMORY_HOST ? -1 : params->device;
@@ -132,9 +165,15 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
     ctx->log = params->log;
     ctx->log_user = params->log_user;
     ctx->trust_pointers = params->trust_pointers;
-    take_backends(ctx);
+    ctx->trace = params->trace;
+    ctx->trace_user = params->trace_user;
+    take_backends(ctx, params);
 
-    status = tlob_stream_open(ctx, NULL, &ctx->default_stream);
+    status = tlob_trace_open(ctx);
+    if (status == TLOB_OK)
+        status = watch_forks(ctx);
+    if (status == TLOB_OK)
+        status = tlob_stream_open(ctx, NULL, &ctx->default_stream);
     if (status != TLOB_OK) {
         tlob_context_unref(ctx);
         return status;
@@ -149,11 +188,14 @@ void tlob_context_destroy(tlob_context **ptr) {
         return;
     tlob_context *ctx = *ptr;
     *ptr = NULL;
-    pthread_mutex_lock(&ctx->streams_lock);
+    bool forked = tlob_context_forked(ctx); /* then the lock may be held for ever, by a thread that is not here */
+    if (!forked)
+        pthread_mutex_lock(&ctx->streams_lock);
     for (tlob_stream *stream = ctx->streams; stream; stream = stream->next)
         tlob_stream_release(stream);
     atomic_store(&ctx->closed, true);
-    pthread_mutex_unlock(&ctx->streams_lock);
+    if (!forked)
+        pthread_mutex_unlock(&ctx->streams_lock);
     tlob_stream_close(&ctx->default_stream);
     tlob_context_unref(ctx);
 }

@@ -49,11 +49,12 @@ tlob_status tlob_fail_cuda(const tlob_space *space, int code, const char *call) 
 
 static int print_gemm(char *text, size_t size, const tlob_gemm *g) {
     return snprintf(text, size,
-                    "%c%c m=%lld n=%lld k=%lld lda=%lld ldb=%lld ldc=%lld batch=%lld strides %lld,%lld,%lld %s%s",
+                    "%c%c m=%lld n=%lld k=%lld lda=%lld ldb=%lld ldc=%lld batch=%lld strides %lld,%lld,%lld %s%s%s",
                     g->transa == TLOB_OP_T ? 'T' : 'N', g->transb == TLOB_OP_T ? 'T' : 'N', (long long)g->m,
                     (long long)g->n, (long long)g->k, (long long)g->lda, (long long)g->ldb, (long long)g->ldc,
                     (long long)g->batch, (long long)g->stride_a, (long long)g->stride_b, (long long)g->stride_c,
-                    tlob_compute_name(g->compute), g->epilogue == TLOB_EPILOGUE_BIAS ? " with bias" : "");
+                    tlob_compute_name(g->compute), g->epilogue ? " epilogue " : "",
+                    g->epilogue ? tlob_epilogue_get_traits(g->epilogue)->name : "");
 }
 
 /* Appends to a full-length buffer; a message that is too long is cut, never overrun. */

@@ -2,6 +2,10 @@
 #include <string.h>
 
 #include "libtlob/internal.h"
+#include "libtlob/range.h"
+
+#define MASK_BITS  ((int64_t)128) /* what ld_aux and stride_aux of a mask are multiples of */
+#define MASK_BYTES 16             /* what a mask is aligned to */
 
 tlob_gemm tlob_gemm_init(int64_t m, int64_t n, int64_t k) {
     return (tlob_gemm){
@@ -13,6 +17,7 @@ tlob_gemm tlob_gemm_init(int64_t m, int64_t n, int64_t k) {
         .ldc = m > 1 ? m : 1,
         .batch = 1,
         .alpha = 1.0f,
+        .ld_aux = m < 1 ? MASK_BITS : m > INT64_MAX - MASK_BITS ? m : (m + MASK_BITS - 1) / MASK_BITS * MASK_BITS,
     };
 }
 
@@ -31,7 +36,7 @@ static tlob_status check_enums(const tlob_gemm *g) {
                          (unsigned)g->transa > TLOB_OP_T ? (int)g->transa : (int)g->transb);
     if ((unsigned)g->compute > TLOB_COMPUTE_FP32)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "compute is %d, which is no tlob_compute", (int)g->compute);
-    if ((unsigned)g->epilogue > TLOB_EPILOGUE_BIAS)
+    if ((unsigned)g->epilogue >= TLOB_EPILOGUE_COUNT)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "epilogue is %d, which is no tlob_epilogue", (int)g->epilogue);
     return TLOB_OK;
 }
@@ -50,40 +55,97 @@ static tlob_status check_ld(const char *name, int64_t ld, int64_t rows, const ch
                      rows_name, least);
 }
 
-/* Elements from the first to one past the last of a batch of matrices; false where it or its bytes overflow. */
-static bool extent(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride, int64_t *elements) {
-    if (rows == 0 || cols == 0 || batch == 0) {
-        *elements = 0;
+/* Whether a batch of matrices, from its first element to its last, has fewer than 2^63 bytes. */
+static bool extent_fits(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride, int64_t bytes_each) {
+    if (rows == 0 || cols == 0 || batch == 0)
         return true;
-    }
-    int64_t columns, matrices, bytes;
+    int64_t columns, matrices, elements, bytes;
     return tlob_mul(cols - 1, ld, &columns) && tlob_mul(batch - 1, stride, &matrices) &&
-           !__builtin_add_overflow(columns, matrices, elements) && !__builtin_add_overflow(*elements, rows, elements) &&
-           tlob_mul(*elements, (int64_t)sizeof(float), &bytes);
+           !__builtin_add_overflow(columns, matrices, &elements) && !__builtin_add_overflow(elements, rows, &elements) &&
+           tlob_mul(elements, bytes_each, &bytes);
+}
+
+static tlob_status check_stride(const char *name, int64_t stride, int64_t batch) {
+    if (batch <= 1 || stride >= 0)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is %" PRId64 ", must be at least 0", name, stride);
 }
 
 static tlob_status check_matrix(char name, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
-    int64_t elements;
-    if (batch > 1 && stride < 0)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "stride_%c is %" PRId64 ", must be at least 0", name, stride);
-    if (!extent(rows, cols, ld, batch, batch > 1 ? stride : 0, &elements))
-        return tlob_fail(TLOB_ERR_ARGUMENT, where,
-                         "matrix %c spans more than 2^63 bytes: %" PRId64 " x %" PRId64 ", ld %" PRId64
-                         ", batch %" PRId64 ", stride %" PRId64, name, rows, cols, ld, batch, stride);
-    return TLOB_OK;
+    const char text[] = {'s', 't', 'r', 'i', 'd', 'e', '_', name, 0};
+    tlob_status status = check_stride(text, stride, batch);
+    if (status == TLOB_OK && !extent_fits(rows, cols, ld, batch, batch > 1 ? stride : 0, sizeof(float)))
+        status = tlob_fail(TLOB_ERR_ARGUMENT, where,
+                           "matrix %c spans more than 2^63 bytes: %" PRId64 " x %" PRId64 ", ld %" PRId64
+                           ", batch %" PRId64 ", stride %" PRId64, name, rows, cols, ld, batch, stride);
+    return status;
 }
 
 /* Outputs of a batch are disjoint where they follow each other, or where they interleave as row slices of one parent. */
-static tlob_status check_outputs_apart(const tlob_gemm *g) {
-    int64_t one = (g->n - 1) * g->ldc + g->m;
-    bool in_a_row = g->stride_c >= one;
-    bool as_slices = g->stride_c >= g->m && (g->batch - 1) * g->stride_c + g->m <= g->ldc;
+static tlob_status check_outputs_apart(const tlob_gemm *g, const char *stride_name, int64_t stride, int64_t ld,
+                                       const char *ld_name) {
+    if (g->batch <= 1 || g->m == 0 || g->n == 0)
+        return TLOB_OK;
+    int64_t one = (g->n - 1) * ld + g->m;
+    bool in_a_row = stride >= one;
+    bool as_slices = stride >= g->m && (g->batch - 1) * stride + g->m <= ld;
     if (in_a_row || as_slices)
         return TLOB_OK;
     return tlob_fail(TLOB_ERR_ARGUMENT, where,
-                     "the %" PRId64 " outputs of the batch overlap: stride_c is %" PRId64 ", one output spans %" PRId64
-                     " elements (m %" PRId64 ", n %" PRId64 ", ldc %" PRId64 ")", g->batch, g->stride_c, one, g->m,
-                     g->n, g->ldc);
+                     "the %" PRId64 " outputs of the batch overlap: %s is %" PRId64 ", one output spans %" PRId64
+                     " elements (m %" PRId64 ", n %" PRId64 ", %s %" PRId64 ")", g->batch, stride_name, stride, one,
+                     g->m, g->n, ld_name, ld);
+}
+
+/* A mask counts bits, and so is smaller than its extent, not larger. */
+static tlob_status check_aux(const tlob_gemm *g, const tlob_epilogue_traits *traits) {
+    int64_t stride = g->batch > 1 ? g->stride_aux : 0;
+    tlob_status status = check_ld("ld_aux", g->ld_aux, g->m, "m");
+    if (status == TLOB_OK && traits->aux_is_mask && g->ld_aux % MASK_BITS)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, where, "ld_aux is %" PRId64 ", must be a multiple of %d bits for a mask",
+                           g->ld_aux, (int)MASK_BITS);
+    if (status == TLOB_OK)
+        status = check_stride("stride_aux", stride, g->batch);
+    if (status == TLOB_OK && traits->aux_is_mask && stride % MASK_BITS)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, where,
+                           "stride_aux is %" PRId64 ", must be a multiple of %d bits for a mask", stride,
+                           (int)MASK_BITS);
+    if (status == TLOB_OK &&
+        !extent_fits(g->m, g->n, g->ld_aux, g->batch, stride, traits->aux_is_mask ? 1 : (int64_t)sizeof(float)))
+        status = tlob_fail(TLOB_ERR_ARGUMENT, where,
+                           "aux spans more than 2^63 %s: %" PRId64 " x %" PRId64 ", ld_aux %" PRId64 ", batch %" PRId64
+                           ", stride_aux %" PRId64, traits->aux_is_mask ? "bits" : "bytes", g->m, g->n, g->ld_aux,
+                           g->batch, stride);
+    if (status == TLOB_OK && traits->writes_aux)
+        status = check_outputs_apart(g, "stride_aux", stride, g->ld_aux, "ld_aux");
+    return status;
+}
+
+/* The bias, or the bgrad: one vector for each product of the batch. */
+static tlob_status check_vector(const tlob_gemm *g, bool output) {
+    int64_t length = g->epilogue == TLOB_EPILOGUE_BGRADB ? g->n : g->m;
+    tlob_status status = check_stride("stride_bias", g->stride_bias, g->batch);
+    if (status != TLOB_OK || g->batch <= 1)
+        return status;
+    if (!extent_fits(length, 1, 1, g->batch, g->stride_bias, sizeof(float)))
+        return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                         "%s spans more than 2^63 bytes: batch %" PRId64 ", stride_bias %" PRId64,
+                         output ? "bgrad" : "bias", g->batch, g->stride_bias);
+    if (output && g->stride_bias < length)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                         "the bgrads of the batch overlap: stride_bias is %" PRId64 ", and each has %" PRId64
+                         " elements", g->stride_bias, length);
+    return TLOB_OK;
+}
+
+static tlob_status check_epilogue(const tlob_gemm *g) {
+    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(g->epilogue);
+    tlob_status status = TLOB_OK;
+    if (traits->reads_aux || traits->writes_aux)
+        status = check_aux(g, traits);
+    if (status == TLOB_OK && (traits->reads_bias || traits->writes_bgrad))
+        status = check_vector(g, traits->writes_bgrad);
+    return status;
 }
 
 static tlob_status check_layout(const tlob_gemm *g) {
@@ -101,8 +163,10 @@ static tlob_status check_layout(const tlob_gemm *g) {
         status = check_matrix('b', rows_b, cols_b, g->ldb, g->batch, g->stride_b);
     if (status == TLOB_OK)
         status = check_matrix('c', g->m, g->n, g->ldc, g->batch, g->stride_c);
-    if (status == TLOB_OK && g->batch > 1 && g->m > 0 && g->n > 0)
-        status = check_outputs_apart(g);
+    if (status == TLOB_OK)
+        status = check_outputs_apart(g, "stride_c", g->stride_c, g->ldc, "ldc");
+    if (status == TLOB_OK && g->epilogue != TLOB_EPILOGUE_NONE)
+        status = check_epilogue(g);
     return status;
 }
 
@@ -128,58 +192,115 @@ tlob_status tlob_gemm_check(const tlob_gemm *gemm) {
     return status;
 }
 
-static tlob_status check_operand(const tlob_context *ctx, const void *ptr, bool needed, const char *name,
-                                 const char *when) {
-    if (!needed)
-        return TLOB_OK;
-    if (!ptr)
-        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "operand %s is NULL; it is needed where %s", name, when);
-    if ((uintptr_t)ptr % sizeof(float))
-        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "operand %s (%p) is not aligned to a float", name, ptr);
-    return tlob_check_pointer(ctx, ptr, "tlob_gemm_run", name);
+/* What a product reads and writes, from its problem alone. */
+typedef struct needs {
+    bool product; /* op(A) op(B) counts */
+    bool a, b;    /* read, if only for the sums of BGRADA and BGRADB */
+    const tlob_epilogue_traits *traits;
+} needs;
+
+static needs find_needs(const tlob_gemm *g) {
+    bool product = g->k > 0 && g->alpha != 0.0f;
+    return (needs){
+        .product = product,
+        .a = product || (g->epilogue == TLOB_EPILOGUE_BGRADA && g->k > 0),
+        .b = product || (g->epilogue == TLOB_EPILOGUE_BGRADB && g->k > 0),
+        .traits = tlob_epilogue_get_traits(g->epilogue),
+    };
 }
 
-/* `product`: whether A and B are read at all. */
-static tlob_status check_operands(const tlob_context *ctx, const tlob_gemm *g, const tlob_gemm_operands *x,
-                                  bool product) {
-    bool bias = g->epilogue == TLOB_EPILOGUE_BIAS;
-    tlob_status status = check_operand(ctx, x->a, product, "a", "k > 0 and alpha != 0");
+static tlob_status check_operand(tlob_stream *stream, const void *ptr, size_t alignment, const char *name,
+                                 const char *when) {
+    if (!ptr)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "operand %s is NULL; it is needed where %s", name, when);
+    if ((uintptr_t)ptr % alignment)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "operand %s (%p) is not aligned to %s", name, ptr,
+                         alignment == MASK_BYTES ? "16 bytes, as a mask must be" : "a float");
+    return tlob_check_operand(stream, ptr, "tlob_gemm_run", name);
+}
+
+/* An output must not be another operand; only D may be C. Operands that overlap in part are the caller's to avoid. */
+static tlob_status check_apart(const needs *n, const tlob_gemm *g, const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *t = n->traits;
+    const struct {
+        const char *name;
+        const void *ptr;
+        bool output;
+    } all[] = {
+        {"d", x->d, true},
+        {"bgrad", t->writes_bgrad ? x->bgrad : NULL, true},
+        {"aux", t->writes_aux || t->reads_aux ? x->aux : NULL, t->writes_aux},
+        {"a", n->a ? x->a : NULL, false},
+        {"b", n->b ? x->b : NULL, false},
+        {"bias", t->reads_bias ? x->bias : NULL, false},
+        {"c", g->beta != 0.0f && x->c != x->d ? x->c : NULL, false},
+    };
+    enum { OUTPUTS = 3, ALL = sizeof(all) / sizeof(*all) };
+    for (int i = 0; i < OUTPUTS; i++)
+        for (int j = i + 1; all[i].output && all[i].ptr && j < ALL; j++)
+            if (all[i].ptr == all[j].ptr)
+                return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "%s is the same memory as %s; only c may be d",
+                                 all[i].name, all[j].name);
+    return TLOB_OK;
+}
+
+static tlob_status check_operands(tlob_stream *stream, const needs *n, const tlob_gemm *g,
+                                  const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *t = n->traits;
+    tlob_status status = TLOB_OK;
+    if (n->a)
+        status = check_operand(stream, x->a, sizeof(float), "a", "k > 0 and alpha != 0, or BGRADA sums it");
+    if (status == TLOB_OK && n->b)
+        status = check_operand(stream, x->b, sizeof(float), "b", "k > 0 and alpha != 0, or BGRADB sums it");
+    if (status == TLOB_OK && g->beta != 0.0f)
+        status = check_operand(stream, x->c, sizeof(float), "c", "beta != 0");
     if (status == TLOB_OK)
-        status = check_operand(ctx, x->b, product, "b", "k > 0 and alpha != 0");
-    if (status == TLOB_OK)
-        status = check_operand(ctx, x->c, g->beta != 0.0f, "c", "beta != 0");
-    if (status == TLOB_OK)
-        status = check_operand(ctx, x->d, true, "d", "m, n and batch > 0");
-    if (status == TLOB_OK)
-        status = check_operand(ctx, x->bias, bias, "bias", "the epilogue is BIAS");
-    if (status == TLOB_OK && product && (x->d == x->a || x->d == x->b))
-        status = tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "d is the same memory as %s; only c may be d",
-                           x->d == x->a ? "a" : "b");
-    return status;
+        status = check_operand(stream, x->d, sizeof(float), "d", "m, n and batch > 0");
+    if (status == TLOB_OK && t->reads_bias)
+        status = check_operand(stream, x->bias, sizeof(float), "bias", "the epilogue ends in BIAS");
+    if (status == TLOB_OK && t->writes_bgrad)
+        status = check_operand(stream, x->bgrad, sizeof(float), "bgrad", "the epilogue has a BGRAD");
+    if (status == TLOB_OK && (t->reads_aux || t->writes_aux))
+        status = check_operand(stream, x->aux, t->aux_is_mask ? MASK_BYTES : sizeof(float), "aux",
+                               "the epilogue has an AUX or a derivative");
+    return status == TLOB_OK ? check_apart(n, g, x) : status;
+}
+
+const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *g) {
+    const char *why = NULL;
+    if (!(ops->caps.computes & 1u << g->compute))
+        return "its compute mode is not among those of the backend";
+    if (!(ops->caps.epilogues & 1u << g->epilogue))
+        return "its epilogue is not among those of the backend";
+    if (g->batch > 1 && g->batch > ops->caps.max_batch)
+        return "its batch is larger than the backend's largest";
+    if (!ops->supports || ops->supports(g, &why))
+        return NULL;
+    return why ? why : "no reason given";
 }
 
 static tlob_status check_supported(const tlob_backend_ops *ops, const tlob_gemm *g) {
-    const char *why = NULL;
-    if (!(ops->caps.computes & 1u << g->compute))
-        why = "its compute mode is not among those of the backend";
-    else if (g->epilogue != TLOB_EPILOGUE_NONE && !(ops->caps.epilogues & 1u << g->epilogue))
-        why = "its epilogue is not among those of the backend";
-    else if (g->batch > 1 && g->batch > ops->caps.max_batch)
-        why = "its batch is larger than the backend's largest";
-    else if (!ops->supports || ops->supports(g, &why))
+    const char *why = tlob_unsupported(ops, g);
+    if (!why)
         return TLOB_OK;
     return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, g,
-                             "%s; choose another backend by the policy or tlob_gemm_run_on", why ? why : "no reason given");
+                             "%s; choose another backend by the policy or tlob_gemm_run_on", why);
 }
 
-/* k = 0 or alpha = 0: no product, so no backend; what is left is D = beta C + bias. */
-static tlob_status run_affine(tlob_stream *stream, const tlob_gemm *g, const tlob_gemm_operands *x) {
-    tlob_affine_args args = {
-        .m = g->m, .n = g->n, .ld = g->ldc, .batch = g->batch, .stride = g->batch > 1 ? g->stride_c : 0,
-        .beta = g->beta, .c = x->c, .d = x->d, .bias = g->epilogue == TLOB_EPILOGUE_BIAS ? x->bias : NULL,
-    };
+/* k = 0 or alpha = 0: no product, so no backend; what is left is z = beta C, and the epilogue on it. */
+static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, const tlob_gemm_operands *x) {
     const tlob_space *space = stream->ctx->space;
-    return tlob_fail_cuda(space, space->kernels->affine(stream->cuda_stream, &args), "affine kernel");
+    bool bias_alone = g->epilogue == TLOB_EPILOGUE_BIAS;
+    const tlob_affine_args affine = {
+        .m = g->m, .n = g->n, .ld = g->ldc, .batch = g->batch, .stride = g->batch > 1 ? g->stride_c : 0,
+        .stride_bias = g->batch > 1 ? g->stride_bias : 0, .beta = g->beta, .c = x->c, .d = x->d,
+        .bias = bias_alone ? x->bias : NULL,
+    };
+    tlob_status status = tlob_fail_cuda(space, space->kernels->affine(stream->cuda_stream, &affine), "affine kernel");
+    if (status != TLOB_OK || bias_alone || g->epilogue == TLOB_EPILOGUE_NONE)
+        return status;
+    const tlob_finish_args finish = {.gemm = *g, .x = *x};
+    return tlob_fail_cuda(space, space->kernels->finish(stream->cuda_stream, &finish), "epilogue kernel");
 }
 
 static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, const tlob_gemm_operands *x) {
@@ -196,57 +317,85 @@ static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, 
     return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "no such operation");
 }
 
-/* The backend that `name` or the policy chooses; -1 after recording an error. */
-static int choose(const tlob_context *ctx, const char *name, const tlob_gemm *g, tlob_status *status) {
-    int index;
-    bool explicitly = name != NULL;
-    if (!explicitly && !(name = tlob_policy_decide(&ctx->settings.policy, g, NULL, 0))) {
-        *status = TLOB_ERR_POLICY;
-        return -1;
+/* A product on its way: filled as far as it comes, which is what the trace tells. */
+typedef struct call {
+    tlob_gemm gemm;
+    const char *backend; /* named by the caller, then chosen */
+    char reason[200];
+    tlob_lane_plan plan;
+} call;
+
+/* With the device current. The plan is asked for after the product, when it is the one that ran. */
+static tlob_status compute(tlob_stream *stream, int index, const needs *n, const tlob_gemm_operands *x, call *c) {
+    if (!n->product)
+        return run_without_product(stream, &c->gemm, x);
+    tlob_status status = run_slot(stream, index, &c->gemm, x);
+    const tlob_backend_ops *ops = stream->ctx->backends[index];
+    if (stream->ctx->tracing && status == TLOB_OK && ops->describe &&
+        ops->describe(stream->lanes[index], &c->gemm, x, &c->plan) != TLOB_OK)
+        c->plan.algorithm[0] = 0;
+    return status;
+}
+
+static tlob_status run_checked(tlob_stream *stream, const tlob_gemm_operands *x, call *c) {
+    tlob_context *ctx = stream->ctx;
+    tlob_gemm *g = &c->gemm;
+    tlob_status status = TLOB_OK;
+    if (g->compute == TLOB_COMPUTE_DEFAULT)
+        g->compute = ctx->settings.compute;
+    int index = tlob_choose(ctx, c->backend, g, ctx->tracing ? c->reason : NULL, sizeof(c->reason), &status);
+    if (index < 0)
+        return status;
+    c->backend = ctx->backends[index]->name;
+    if ((status = check_supported(ctx->backends[index], g)) != TLOB_OK)
+        return status;
+    if (g->m == 0 || g->n == 0 || g->batch == 0)
+        return TLOB_OK;
+    const needs n = find_needs(g);
+    if ((status = check_operands(stream, &n, g, x)) != TLOB_OK) {
+        tlob_fail_gemm(g);
+        return status;
     }
-    if (tlob_context_backend(ctx, name, &index))
-        return index;
-    char names[128];
-    tlob_context_backend_names(ctx, names, sizeof(names));
-    *status = tlob_fail(explicitly ? TLOB_ERR_UNKNOWN_NAME : TLOB_ERR_POLICY, "tlob_gemm_run",
-                        "%s '%s', and this %s context has: %s", explicitly ? "the caller named backend" : "the policy chose",
-                        name, tlob_memory_name(ctx->space->memory), names);
-    return -1;
+    int previous;
+    if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
+        return status;
+    status = compute(stream, index, &n, x, c);
+    tlob_leave(ctx, previous);
+    stream->stats.products += status == TLOB_OK;
+    return status;
+}
+
+static void trace(tlob_stream *stream, const call *c, tlob_status status) {
+    const tlob_trace record = {
+        .gemm = &c->gemm,
+        .backend = c->backend ? c->backend : "",
+        .algorithm = c->plan.algorithm,
+        .reason = c->reason,
+        .status = status,
+        .message = status == TLOB_OK ? "" : tlob_last_error()->message,
+    };
+    tlob_trace_write(stream, &record);
 }
 
 static tlob_status run(tlob_stream *stream, const char *backend, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     tlob_status status = tlob_stream_check(stream, "tlob_gemm_run");
-    if (status == TLOB_OK)
-        status = tlob_gemm_check(gemm);
-    if (status == TLOB_OK && !x)
-        status = tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "the operands are NULL");
     if (status != TLOB_OK)
         return status;
-
-    tlob_gemm g = *gemm;
-    tlob_context *ctx = stream->ctx;
-    if (g.compute == TLOB_COMPUTE_DEFAULT)
-        g.compute = ctx->settings.compute;
-    int index = choose(ctx, backend, &g, &status);
-    if (index < 0)
-        return status;
-    if ((status = check_supported(ctx->backends[index], &g)) != TLOB_OK)
-        return status;
-    if (g.m == 0 || g.n == 0 || g.batch == 0)
-        return TLOB_OK;
-    bool product = g.k > 0 && g.alpha != 0.0f;
-    status = check_operands(ctx, &g, x, product);
-    if (status != TLOB_OK) {
-        tlob_fail_gemm(&g);
-        return status;
-    }
-
-    int previous;
-    if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
-        return status;
-    status = product ? run_slot(stream, index, &g, x) : run_affine(stream, &g, x);
-    tlob_leave(ctx, previous);
-    stream->stats.products += status == TLOB_OK;
+    tlob_range_push("tlob_gemm_run");
+    call c;
+    c.backend = backend;
+    c.reason[0] = c.plan.algorithm[0] = 0;
+    status = tlob_gemm_check(gemm);
+    if (status == TLOB_OK && !x)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "the operands are NULL");
+    if (gemm)
+        c.gemm = *gemm;
+    if (status == TLOB_OK)
+        status = run_checked(stream, x, &c);
+    stream->stats.rejected += status != TLOB_OK;
+    if (stream->ctx->tracing && gemm)
+        trace(stream, &c, status);
+    tlob_range_pop();
     return status;
 }
 

@@ -10,7 +10,8 @@
 #include "backends/backend.h"
 #include "libtlob/kernels/kernels.h"
 
-#define TLOB_MAX_BACKENDS 8
+#define TLOB_MAX_BACKENDS TLOB_CANDIDATES_MAX /* libtlob's own and TLOB_BACKENDS_MAX of the embedder's */
+#define TLOB_SEEN_POINTERS 64                 /* operands that a stream remembers as checked; a power of two */
 
 /* --- errors (error.c) ----------------------------------------------------------------------------------------------- */
 
@@ -82,8 +83,16 @@ struct tlob_context {
     tlob_log_fn log;
     void *log_user;
     bool trust_pointers;
+    tlob_trace_fn trace;
+    void *trace_user;
+    int trace_fd;                    /**< -1: no trace file */
+    atomic_bool trace_failed;        /**< whether a write to it has failed, which is logged once */
+    bool tracing;                    /**< the one question on a warm call: is there a callback or a file? */
+    const char *alive;               /**< CUDA contexts: a page of ones that a fork wipes; NULL where forks do no harm */
     int n_backends;
-    const tlob_backend_ops *backends[TLOB_MAX_BACKENDS];
+    const tlob_backend_ops *backends[TLOB_MAX_BACKENDS]; /**< those that work here: libtlob's, then the embedder's */
+    int n_rows;
+    const tlob_backend_ops *rows[TLOB_BACKENDS_MAX]; /**< the embedder's, as given */
     pthread_mutex_t streams_lock;    /**< guards the list below, on cold paths alone */
     struct tlob_stream *streams;     /**< the registry: every open entry */
     struct tlob_stream *default_stream;
@@ -102,8 +111,16 @@ const tlob_backend_ops *tlob_context_backend(const tlob_context *ctx, const char
 /** The names of the context's backends, separated by ", ": for messages. */
 void tlob_context_backend_names(const tlob_context *ctx, char *text, size_t size);
 
-/** ARGUMENT for a NULL context, CLOSED for a destroyed one, else OK. */
+/** ARGUMENT for a NULL context, CLOSED for a destroyed one, NO_DEVICE for one from before a fork, else OK. */
 tlob_status tlob_context_check(const tlob_context *ctx, const char *operation);
+
+/** Whether this process is a fork of the one that made a CUDA context: CUDA is then not to be touched. */
+static inline bool tlob_context_forked(const tlob_context *ctx) {
+    return ctx->alive && !*ctx->alive;
+}
+
+/** Enters the device to give something back; false where there is nothing left: the device is lost, or of a parent. */
+bool tlob_enter_to_free(const tlob_context *ctx, int *previous);
 
 /* --- streams (stream.c) --------------------------------------------------------------------------------------------- */
 
@@ -117,6 +134,7 @@ struct tlob_stream {
     tlob_lane *lanes[TLOB_MAX_BACKENDS]; /**< one for each backend of the context */
     tlob_stream_stats stats;
     tlob_staging *staging;           /**< for tlob_upload and tlob_download; made on first use */
+    const void *seen[TLOB_SEEN_POINTERS]; /**< operands known to lie in the right memory space */
 };
 
 /** Waits for the stream and frees what it holds in the memory space; the entry itself stays. */
@@ -135,16 +153,85 @@ void tlob_leave(const tlob_context *ctx, int previous);
 /** MEMORY_SPACE if `ptr` (not NULL) does not belong to the context's memory space; `name` is the argument's. */
 tlob_status tlob_check_pointer(const tlob_context *ctx, const void *ptr, const char *operation, const char *name);
 
-/* --- dispatch (dispatch.c) ------------------------------------------------------------------------------------------ */
+/** tlob_check_pointer, but only the first time that the stream sees `ptr`: asking the driver costs 150 ns. */
+tlob_status tlob_check_operand(tlob_stream *stream, const void *ptr, const char *operation, const char *name);
+
+/* --- rows of the embedder (rows.c) ---------------------------------------------------------------------------------- */
+
+/** Backends of the embedder's own, as in tlob_context_params. */
+typedef struct tlob_rows {
+    const tlob_backend_ops *const *row;
+    int count;
+} tlob_rows;
+
+static inline tlob_rows tlob_context_rows(const tlob_context *ctx) {
+    return (tlob_rows){ctx->rows, ctx->n_rows};
+}
+
+/** Whether the rows can be backends of a context of `memory`: ARGUMENT names the row and what is wrong with it. */
+tlob_status tlob_rows_check(tlob_rows rows, tlob_memory memory);
+
+/** Whether `name` is one that a backend may have. */
+bool tlob_name_well_formed(const char *name, size_t size);
+
+/** Backend `index` of all: libtlob's, built or not, then the embedder's. NULL past the last. */
+const tlob_backend_ops *tlob_row_at(tlob_rows rows, int index);
+
+/** The backend of this name, built or not, or NULL. */
+const tlob_backend_ops *tlob_row_find(tlob_rows rows, const char *name);
+
+/** "cpu_ref, cublas_classic, cublaslt", then the embedder's: for messages. */
+void tlob_row_names(tlob_rows rows, char *text, size_t size);
+
+/* --- dispatch (dispatch.c, explain.c) ------------------------------------------------------------------------------- */
 
 /** The backend's name by `policy`, or NULL after recording an error; fills `reason` (if not NULL) with words. */
-const char *tlob_policy_decide(const tlob_policy *policy, const tlob_gemm *gemm, char *reason, size_t size);
+const char *tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_gemm *gemm, char *reason,
+                               size_t size);
 
 /** Whether a policy is well-formed: ARGUMENT, UNKNOWN_NAME. */
-tlob_status tlob_policy_check(const tlob_policy *policy);
+tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows);
 
-/** "cpu_ref, cublas_classic, cublaslt": for messages. */
-void tlob_backend_names(char *text, size_t size);
+/** The backend of `ctx` that runs `gemm`: `name`, or where that is NULL what the policy chooses. -1 after an error. */
+int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, char *reason, size_t size,
+                tlob_status *status);
+
+/** NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. */
+const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *gemm);
+
+/* --- settings (config.c, settings.c) -------------------------------------------------------------------------------- */
+
+typedef enum tlob_setting {
+    TLOB_SETTING_COMPUTE,
+    TLOB_SETTING_POLICY,
+    TLOB_SETTING_WORKSPACE,
+    TLOB_SETTING_LOG,
+    TLOB_SETTING_TRACE,
+    TLOB_SETTING_COUNT,
+} tlob_setting;
+
+/** The keys of a configuration file, in the order of the enum. */
+extern const char *const tlob_setting_keys[TLOB_SETTING_COUNT];
+
+#define TLOB_SETTING_TEXT 256
+
+/** A configuration file: for each setting its text, as the environment would have it; empty where it has none. */
+typedef struct tlob_config {
+    bool given[TLOB_SETTING_COUNT];
+    char text[TLOB_SETTING_COUNT][TLOB_SETTING_TEXT];
+} tlob_config;
+
+/** Reads a configuration file. SETTING names the file, and key or line. Whether the values are valid is not looked at. */
+tlob_status tlob_config_read(const char *path, tlob_config *config);
+
+/* --- trace (trace.c) ------------------------------------------------------------------------------------------------ */
+
+/** Opens the trace file that the settings name: SETTING where that fails. */
+tlob_status tlob_trace_open(tlob_context *ctx);
+void tlob_trace_close(tlob_context *ctx);
+
+/** Hands a record to the callback and appends it to the file. */
+void tlob_trace_write(tlob_stream *stream, const tlob_trace *trace);
 
 /* --- sizes (gemm.c) ------------------------------------------------------------------------------------------------- */
 

@@ -66,7 +66,7 @@ void tlob_buffer_destroy(tlob_buffer **ptr) {
     *ptr = NULL;
     tlob_context *ctx = buffer->ctx;
     int previous;
-    if (ctx->space->enter(ctx->device, &previous) == 0) {
+    if (tlob_enter_to_free(ctx, &previous)) {
         ctx->space->free(buffer->data);
         ctx->space->leave(ctx->device, previous);
     }
@@ -118,7 +118,7 @@ void tlob_staging_destroy(tlob_staging **ptr) {
     *ptr = NULL;
     tlob_context *ctx = staging->ctx;
     int previous;
-    if (ctx->space->enter(ctx->device, &previous) == 0) {
+    if (tlob_enter_to_free(ctx, &previous)) {
         if (staging->in_flight)
             ctx->space->event_wait(staging->event);
         if (staging->event)

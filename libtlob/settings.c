@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "libtlob/internal.h"
 
@@ -19,12 +18,8 @@ const char *tlob_memory_name(tlob_memory memory) {
 }
 
 const char *tlob_origin_name(tlob_origin origin) {
-    static const char *const names[] = {"argument", "environment", "default"};
-    return (unsigned)origin < 3 ? names[origin] : "?";
-}
-
-static tlob_status bad_variable(const char *name, const char *value, const char *valid) {
-    return tlob_fail(TLOB_ERR_SETTING, name, "the environment has %s='%s'; valid are: %s", name, value, valid);
+    static const char *const names[] = {"argument", "environment", "file", "default"};
+    return (unsigned)origin < 4 ? names[origin] : "?";
 }
 
 /* Index of `value` in `names` from 1 on, or 0. */
@@ -35,81 +30,127 @@ static int find_name(const char *value, const char *const *names, int count) {
     return 0;
 }
 
-static tlob_status resolve_compute(const tlob_context_params *params, tlob_settings *settings) {
-    settings->compute = params->compute;
+/* What settings are resolved from, once the arguments have been looked at. */
+typedef struct sources {
+    const tlob_context_params *params;
+    tlob_rows rows;
+    char config_path[TLOB_SETTING_TEXT];
+    tlob_config config;
+} sources;
+
+/* A setting as a user wrote it: in the environment or in the file. `text` is NULL where it is in neither. */
+typedef struct written {
+    const char *text;
+    const char *name; /* of the variable or the key */
+    const char *file; /* NULL for the environment */
+    tlob_origin origin;
+} written;
+
+static written look_up(const sources *from, tlob_setting setting) {
+    static const char *const variables[TLOB_SETTING_COUNT] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB",
+                                                              "TLOB_LOG", "TLOB_TRACE"};
+    const char *value = getenv(variables[setting]);
+    if (value)
+        return (written){value, variables[setting], NULL, TLOB_ORIGIN_ENVIRONMENT};
+    if (from->config.given[setting])
+        return (written){from->config.text[setting], tlob_setting_keys[setting], from->config_path, TLOB_ORIGIN_FILE};
+    return (written){.origin = TLOB_ORIGIN_DEFAULT};
+}
+
+static tlob_status bad_value(const written *w, const char *valid) {
+    if (w->file)
+        return tlob_fail(TLOB_ERR_SETTING, w->name, "'%s' has %s='%s'; valid are: %s", w->file, w->name, w->text, valid);
+    return tlob_fail(TLOB_ERR_SETTING, w->name, "the environment has %s='%s'; valid are: %s", w->name, w->text, valid);
+}
+
+static tlob_status resolve_compute(const sources *from, tlob_settings *settings) {
+    settings->compute = from->params->compute;
     settings->compute_origin = TLOB_ORIGIN_ARGUMENT;
-    if (params->compute != TLOB_COMPUTE_DEFAULT)
+    if (settings->compute != TLOB_COMPUTE_DEFAULT)
         return TLOB_OK;
-    const char *value = getenv("TLOB_COMPUTE");
-    if (value) {
-        settings->compute_origin = TLOB_ORIGIN_ENVIRONMENT;
-        settings->compute = (tlob_compute)find_name(value, compute_names, 3);
-        return settings->compute ? TLOB_OK : bad_variable("TLOB_COMPUTE", value, "tf32, fp32");
+    written w = look_up(from, TLOB_SETTING_COMPUTE);
+    settings->compute_origin = w.origin;
+    if (w.text) {
+        settings->compute = (tlob_compute)find_name(w.text, compute_names, 3);
+        return settings->compute ? TLOB_OK : bad_value(&w, "tf32, fp32");
     }
-    settings->compute_origin = TLOB_ORIGIN_DEFAULT;
-    settings->compute = params->memory == TLOB_MEMORY_HOST ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
+    settings->compute = from->params->memory == TLOB_MEMORY_HOST ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
     return TLOB_OK;
 }
 
-static tlob_status resolve_log_level(const tlob_context_params *params, tlob_settings *settings) {
-    settings->log_level = params->log_level;
+static tlob_status resolve_log_level(const sources *from, tlob_settings *settings) {
+    settings->log_level = from->params->log_level;
     settings->log_level_origin = TLOB_ORIGIN_ARGUMENT;
-    if (params->log_level != TLOB_LOG_DEFAULT)
+    if (settings->log_level != TLOB_LOG_DEFAULT)
         return TLOB_OK;
-    const char *value = getenv("TLOB_LOG");
-    if (value) {
-        settings->log_level_origin = TLOB_ORIGIN_ENVIRONMENT;
-        settings->log_level = (tlob_log_level)find_name(value, log_names, 6);
-        return settings->log_level ? TLOB_OK : bad_variable("TLOB_LOG", value, "none, error, warn, info, debug");
+    written w = look_up(from, TLOB_SETTING_LOG);
+    settings->log_level_origin = w.origin;
+    if (w.text) {
+        settings->log_level = (tlob_log_level)find_name(w.text, log_names, 6);
+        return settings->log_level ? TLOB_OK : bad_value(&w, "none, error, warn, info, debug");
     }
-    settings->log_level_origin = TLOB_ORIGIN_DEFAULT;
     settings->log_level = TLOB_LOG_WARN;
     return TLOB_OK;
 }
 
-static tlob_status resolve_workspace(const tlob_context_params *params, tlob_settings *settings) {
-    settings->workspace_bytes = params->workspace_bytes;
+static tlob_status resolve_workspace(const sources *from, tlob_settings *settings) {
+    settings->workspace_bytes = from->params->workspace_bytes;
     settings->workspace_origin = TLOB_ORIGIN_ARGUMENT;
-    if (params->workspace_bytes)
+    if (settings->workspace_bytes)
         return TLOB_OK;
-    const char *value = getenv("TLOB_WORKSPACE_MIB");
-    if (value) {
-        char *end;
-        errno = 0;
-        unsigned long long mib = strtoull(value, &end, 10);
-        if (*value < '0' || *value > '9' || *end || errno || mib < 1 || mib > 65536)
-            return bad_variable("TLOB_WORKSPACE_MIB", value, "1 to 65536");
-        settings->workspace_origin = TLOB_ORIGIN_ENVIRONMENT;
-        settings->workspace_bytes = (size_t)mib << 20;
-        return TLOB_OK;
-    }
-    settings->workspace_origin = TLOB_ORIGIN_DEFAULT;
+    written w = look_up(from, TLOB_SETTING_WORKSPACE);
+    settings->workspace_origin = w.origin;
     settings->workspace_bytes = TLOB_WORKSPACE_BYTES_DEFAULT;
+    if (!w.text)
+        return TLOB_OK;
+    char *end;
+    errno = 0;
+    unsigned long long mib = strtoull(w.text, &end, 10);
+    if (*w.text < '0' || *w.text > '9' || *end || errno || mib < 1 || mib > 65536)
+        return bad_value(&w, "1 to 65536");
+    settings->workspace_bytes = (size_t)mib << 20;
     return TLOB_OK;
 }
 
-static tlob_status resolve_policy(const tlob_context_params *params, tlob_settings *settings) {
-    settings->policy = params->policy;
-    settings->policy_origin = TLOB_ORIGIN_ARGUMENT;
-    if (params->policy.kind != TLOB_POLICY_DEFAULT) {
-        if (params->policy.kind == TLOB_POLICY_THRESHOLD && !params->policy.threshold)
-            settings->policy.threshold = TLOB_THRESHOLD_DEFAULT;
-        return tlob_policy_check(&params->policy);
-    }
-    const char *value = getenv("TLOB_POLICY");
-    if (value) {
-        settings->policy_origin = TLOB_ORIGIN_ENVIRONMENT;
-        if (tlob_policy_parse(value, &settings->policy) != TLOB_OK) {
-            char names[128];
-            tlob_backend_names(names, sizeof(names));
-            char valid[256];
-            snprintf(valid, sizeof(valid), "threshold, threshold:N, fixed:BACKEND with one of %s", names);
-            return bad_variable("TLOB_POLICY", value, valid);
-        }
+static tlob_status resolve_trace(const sources *from, tlob_settings *settings) {
+    const char *valid = "the name of a file to append to, of 1 to 255 bytes";
+    written w = {from->params->trace_path, NULL, NULL, TLOB_ORIGIN_ARGUMENT};
+    if (!w.text)
+        w = look_up(from, TLOB_SETTING_TRACE);
+    settings->trace_origin = w.origin;
+    if (!w.text)
         return TLOB_OK;
+    size_t length = strlen(w.text);
+    if (length < 1 || length >= sizeof(settings->trace_path))
+        return w.name ? bad_value(&w, valid)
+                      : tlob_fail(TLOB_ERR_ARGUMENT, "trace_path", "is '%s', must be %s", w.text, valid);
+    memcpy(settings->trace_path, w.text, length + 1);
+    return TLOB_OK;
+}
+
+/* `policy` was written by a user: whatever is wrong with it is an error of the setting. */
+static tlob_status parse_policy(const sources *from, const written *w, tlob_policy *policy) {
+    if (tlob_policy_parse(w->text, policy) == TLOB_OK && tlob_policy_check(policy, from->rows) == TLOB_OK)
+        return TLOB_OK;
+    char names[320], valid[400];
+    tlob_row_names(from->rows, names, sizeof(names));
+    snprintf(valid, sizeof(valid), "threshold, threshold:N, fixed:BACKEND with one of %s", names);
+    return bad_value(w, valid);
+}
+
+static tlob_status resolve_policy(const sources *from, tlob_settings *settings) {
+    settings->policy = from->params->policy;
+    settings->policy_origin = TLOB_ORIGIN_ARGUMENT;
+    if (settings->policy.kind != TLOB_POLICY_DEFAULT) {
+        if (settings->policy.kind == TLOB_POLICY_THRESHOLD && !settings->policy.threshold)
+            settings->policy.threshold = TLOB_THRESHOLD_DEFAULT;
+        return tlob_policy_check(&from->params->policy, from->rows);
     }
-    settings->policy_origin = TLOB_ORIGIN_DEFAULT;
-    if (params->memory == TLOB_MEMORY_HOST)
+    written w = look_up(from, TLOB_SETTING_POLICY);
+    settings->policy_origin = w.origin;
+    if (w.text)
+        return parse_policy(from, &w, &settings->policy);
+    if (from->params->memory == TLOB_MEMORY_HOST)
         settings->policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cpu_ref"};
     else
         settings->policy = (tlob_policy){.kind = TLOB_POLICY_THRESHOLD, .threshold = TLOB_THRESHOLD_DEFAULT};
@@ -117,37 +158,50 @@ static tlob_status resolve_policy(const tlob_context_params *params, tlob_settin
 }
 
 /* A policy that names a backend which this memory space or this build lacks fails here, not at the first product. */
-static tlob_status check_reach(const tlob_policy *policy, tlob_memory memory, const char *backend) {
+static tlob_status check_reach(const sources *from, const tlob_policy *policy, const char *backend) {
     char text[64];
+    tlob_memory memory = from->params->memory;
     tlob_policy_print(policy, text, sizeof(text));
-    for (int i = 0; tlob_backend_table[i]; i++) {
-        const tlob_backend_ops *ops = tlob_backend_table[i];
-        if (strcmp(ops->name, backend))
-            continue;
-        if (ops->caps.memory != memory)
-            return tlob_fail(TLOB_ERR_ARGUMENT, "policy",
-                             "%s needs %s, which works on %s memory, and the context is for %s; for a host context "
-                             "use fixed:cpu_ref", text, backend, tlob_memory_name(ops->caps.memory),
-                             tlob_memory_name(memory));
-        if (ops->missing)
-            return tlob_fail(TLOB_ERR_NOT_BUILT, "policy", "%s needs %s: %s", text, backend, ops->missing);
-    }
+    const tlob_backend_ops *ops = tlob_row_find(from->rows, backend);
+    if (ops->caps.memory != memory)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "policy",
+                         "%s needs %s, which works on %s memory, and the context is for %s; for a host context "
+                         "use fixed:cpu_ref", text, backend, tlob_memory_name(ops->caps.memory),
+                         tlob_memory_name(memory));
+    if (ops->missing)
+        return tlob_fail(TLOB_ERR_NOT_BUILT, "policy", "%s needs %s: %s", text, backend, ops->missing);
     return TLOB_OK;
 }
 
-static tlob_status check_fit(const tlob_policy *policy, tlob_memory memory) {
+static tlob_status check_fit(const sources *from, const tlob_policy *policy) {
     if (policy->kind == TLOB_POLICY_FIXED)
-        return check_reach(policy, memory, policy->backend);
+        return check_reach(from, policy, policy->backend);
     if (policy->kind != TLOB_POLICY_THRESHOLD)
         return TLOB_OK;
-    tlob_status status = check_reach(policy, memory, "cublas_classic");
-    return status == TLOB_OK ? check_reach(policy, memory, "cublaslt") : status;
+    tlob_status status = check_reach(from, policy, "cublas_classic");
+    return status == TLOB_OK ? check_reach(from, policy, "cublaslt") : status;
 }
 
-tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settings *settings) {
+/* The file comes first, because the other settings may be in it. */
+static tlob_status read_config(sources *from, tlob_settings *settings) {
+    const char *path = from->params->config_path;
+    settings->config_origin = TLOB_ORIGIN_ARGUMENT;
+    if (!path) {
+        path = getenv("TLOB_CONFIG");
+        settings->config_origin = path ? TLOB_ORIGIN_ENVIRONMENT : TLOB_ORIGIN_DEFAULT;
+    }
+    if (!path)
+        return TLOB_OK;
+    size_t length = strlen(path);
+    if (length < 1 || length >= sizeof(settings->config_path))
+        return tlob_fail(TLOB_ERR_SETTING, "TLOB_CONFIG", "'%s' is not the name of a file, of 1 to 255 bytes", path);
+    memcpy(settings->config_path, path, length + 1);
+    memcpy(from->config_path, path, length + 1);
+    return tlob_config_read(path, &from->config);
+}
+
+static tlob_status check_enums(const tlob_context_params *params) {
     const char *where = "tlob_settings_resolve";
-    if (!params || !settings)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", params ? "settings" : "params");
     if (params->memory != TLOB_MEMORY_HOST && params->memory != TLOB_MEMORY_CUDA)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "memory is %d, must be TLOB_MEMORY_HOST or TLOB_MEMORY_CUDA",
                          (int)params->memory);
@@ -156,16 +210,30 @@ tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settin
     if ((unsigned)params->log_level > TLOB_LOG_DEBUG)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "log_level is %d, which is no tlob_log_level",
                          (int)params->log_level);
+    return TLOB_OK;
+}
 
+tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settings *settings) {
+    if (!params || !settings)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_settings_resolve", "%s is NULL", params ? "settings" : "params");
     memset(settings, 0, sizeof(*settings));
-    tlob_status status = resolve_compute(params, settings);
+    sources from = {.params = params, .rows = {params->backends, params->n_backends}};
+    tlob_status status = check_enums(params);
     if (status == TLOB_OK)
-        status = resolve_log_level(params, settings);
+        status = tlob_rows_check(from.rows, params->memory);
     if (status == TLOB_OK)
-        status = resolve_workspace(params, settings);
+        status = read_config(&from, settings);
     if (status == TLOB_OK)
-        status = resolve_policy(params, settings);
+        status = resolve_compute(&from, settings);
     if (status == TLOB_OK)
-        status = check_fit(&settings->policy, params->memory);
+        status = resolve_log_level(&from, settings);
+    if (status == TLOB_OK)
+        status = resolve_workspace(&from, settings);
+    if (status == TLOB_OK)
+        status = resolve_trace(&from, settings);
+    if (status == TLOB_OK)
+        status = resolve_policy(&from, settings);
+    if (status == TLOB_OK)
+        status = check_fit(&from, &settings->policy);
     return status;
 }

@@ -29,6 +29,17 @@ tlob_status tlob_check_pointer(const tlob_context *ctx, const void *ptr, const c
                      tlob_memory_name(ctx->space->memory));
 }
 
+tlob_status tlob_check_operand(tlob_stream *stream, const void *ptr, const char *operation, const char *name) {
+    uintptr_t at = (uintptr_t)ptr;
+    const void **seen = &stream->seen[(at >> 4 ^ at >> 12 ^ at >> 20) % TLOB_SEEN_POINTERS];
+    if (*seen == ptr)
+        return TLOB_OK;
+    tlob_status status = tlob_check_pointer(stream->ctx, ptr, operation, name);
+    if (status == TLOB_OK)
+        *seen = ptr;
+    return status;
+}
+
 static tlob_status open_lanes(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     const tlob_lane_params params = {
@@ -65,9 +76,9 @@ void tlob_stream_release(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     const tlob_space *space = ctx->space;
     int previous;
-    if (space->enter(ctx->device, &previous) != 0)
-        return; /* the device is lost, and with it everything that there was to free */
     tlob_staging_destroy(&stream->staging);
+    if (!tlob_enter_to_free(ctx, &previous))
+        return; /* with the device goes everything that there was to free, but for what vendors keep in host memory */
     space->stream_sync(stream->cuda_stream);
     for (int i = 0; i < ctx->n_backends; i++) {
         if (stream->lanes[i])
@@ -167,7 +178,9 @@ void tlob_stream_close(tlob_stream **ptr) {
     tlob_stream *stream = *ptr;
     tlob_context *ctx = stream->ctx;
     *ptr = NULL;
-    pthread_mutex_lock(&ctx->streams_lock);
+    bool forked = tlob_context_forked(ctx); /* then the lock may be held for ever, by a thread that is not here */
+    if (!forked)
+        pthread_mutex_lock(&ctx->streams_lock);
     bool last = --stream->refs == 0;
     if (last) {
         tlob_stream **link = &ctx->streams;
@@ -177,7 +190,8 @@ void tlob_stream_close(tlob_stream **ptr) {
         if (!atomic_load(&ctx->closed))
             tlob_stream_release(stream);
     }
-    pthread_mutex_unlock(&ctx->streams_lock);
+    if (!forked)
+        pthread_mutex_unlock(&ctx->streams_lock);
     if (!last)
         return;
     free(stream);

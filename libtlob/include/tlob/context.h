@@ -86,7 +86,8 @@ typedef struct tlob_context_params {
     tlob_log_level log_level;  /**< the least urgent level that is logged */
     tlob_log_fn log;           /**< NULL: nothing is logged */
     void *log_user;            /**< handed to `log` */
-    bool trust_pointers;       /**< skip the check that operands lie in the context's memory space */
+    bool trust_pointers;       /**< skip the check that operands lie in the context's memory space, which is made the
+                                    first time that a stream sees a pointer */
     const char *config_path;   /**< of the configuration file, or NULL */
     const char *trace_path;    /**< of the file that gets a JSON line for each product, or NULL */
     tlob_trace_fn trace;       /**< NULL: no callback */
@@ -124,6 +125,14 @@ typedef struct tlob_settings {
  * memory space does not have, or that this build lacks, is ARGUMENT or NOT_BUILT here, not at the first call.
  */
 TLOB_API tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settings *settings);
+
+/**
+ * tlob_dispatch_explain with every backend of libtlob considered, as in a context of `memory` that need not exist: so
+ * without a GPU, and without the algorithm, which only a device can tell. A compute mode of DEFAULT is taken as the
+ * default of that memory space. Errors: as tlob_dispatch_explain.
+ */
+TLOB_API tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memory, const tlob_gemm *gemm,
+                                              tlob_explanation *explanation);
 
 /** A context. Thread-safe: may be shared by threads that use distinct streams. */
 typedef struct tlob_context tlob_context;

@@ -15,7 +15,7 @@ extern "C" {
     X(ERR_CLOSED, 2, "the context of this object has been destroyed")                                                  \
     X(ERR_MEMORY_SPACE, 3, "a pointer does not belong to the memory space of the context")                             \
     X(ERR_UNKNOWN_NAME, 4, "no backend, policy or setting has this name")                                              \
-    X(ERR_SETTING, 5, "an environment variable holds a value that is not valid")                                       \
+    X(ERR_SETTING, 5, "an environment variable or a configuration file holds what is not valid")                       \
     X(ERR_NOT_BUILT, 6, "this build of libtlob does not contain what was asked for")                                   \
     X(ERR_NO_DEVICE, 7, "there is no such CUDA device, or no usable driver")                                           \
     X(ERR_OUT_OF_MEMORY, 8, "memory could not be allocated")                                                           \

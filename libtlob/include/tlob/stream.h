@@ -54,6 +54,7 @@ typedef struct tlob_stream_stats {
     int64_t plan_misses;     /**< products that built them: one heuristic query each */
     int64_t rejected;        /**< products that no backend ran: invalid, unsupported, cold in a capture, failed */
     int64_t handles_created; /**< vendor handles made for this stream */
+    int64_t trace_lost;      /**< records that could not be written to the trace file, or only in part */
 } tlob_stream_stats;
 
 /** Reads the counters. Errors: ARGUMENT. Not to be called while another thread uses the stream. */

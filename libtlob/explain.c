@@ -1,0 +1,114 @@
+/* A decision in full: every backend, what became of it, and how the chosen one would do the problem. */
+#include <stdio.h>
+#include <string.h>
+
+#include "libtlob/internal.h"
+
+/* Why a backend can not run `gemm` in `memory`, or NULL. */
+static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm) {
+    if (ops->caps.memory != memory)
+        return memory == TLOB_MEMORY_HOST ? "works on cuda memory, and the context is for host"
+                                          : "works on host memory, and the context is for cuda";
+    return ops->missing ? ops->missing : tlob_unsupported(ops, gemm);
+}
+
+static void consider(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm, tlob_explanation *e) {
+    tlob_candidate *candidate = &e->candidate[e->candidates++];
+    const char *obstacle = find_obstacle(ops, memory, gemm);
+    snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
+    candidate->picked = !strcmp(ops->name, e->choice.backend);
+    candidate->able = !obstacle;
+    if (obstacle)
+        snprintf(candidate->why, sizeof(candidate->why), "%.199s", obstacle);
+    else
+        snprintf(candidate->why, sizeof(candidate->why), "%s%.180s", candidate->picked ? "" : "not picked: ",
+                 e->choice.reason);
+}
+
+/* `gemm` has its compute mode resolved, and `e` the choice. */
+static void consider_all(tlob_rows rows, tlob_memory memory, const tlob_gemm *gemm, tlob_explanation *e) {
+    const tlob_backend_ops *ops;
+    e->compute = gemm->compute;
+    for (int i = 0; (ops = tlob_row_at(rows, i)) && i < TLOB_CANDIDATES_MAX; i++)
+        consider(ops, memory, gemm, e);
+}
+
+tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memory, const tlob_gemm *gemm,
+                                     tlob_explanation *explanation) {
+    const char *where = "tlob_dispatch_candidates";
+    if (!explanation)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "explanation is NULL");
+    if (memory != TLOB_MEMORY_HOST && memory != TLOB_MEMORY_CUDA)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "memory is %d, must be TLOB_MEMORY_HOST or TLOB_MEMORY_CUDA",
+                         (int)memory);
+    tlob_explanation e = {0};
+    tlob_status status = tlob_dispatch_explain(policy, gemm, &e.choice);
+    if (status != TLOB_OK)
+        return status;
+    tlob_gemm g = *gemm;
+    if (g.compute == TLOB_COMPUTE_DEFAULT)
+        g.compute = memory == TLOB_MEMORY_HOST ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
+    consider_all((tlob_rows){0}, memory, &g, &e);
+    *explanation = e;
+    return TLOB_OK;
+}
+
+/* How the backend would do it. With what is not known of the operands taken as apart and aligned to 256 bytes. */
+static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                            tlob_explanation *e) {
+    const tlob_backend_ops *ops = stream->ctx->backends[index];
+    const char *unknown = NULL;
+    if (gemm->m == 0 || gemm->n == 0 || gemm->batch == 0)
+        unknown = "none: there is nothing to compute";
+    else if (gemm->k == 0 || gemm->alpha == 0.0f)
+        unknown = "none: without a product, libtlob's own kernels do the rest";
+    else if (tlob_unsupported(ops, gemm))
+        unknown = "none: the backend cannot do the problem";
+    else if (!ops->describe)
+        unknown = "not known: the backend does not tell";
+    if (unknown) {
+        snprintf(e->algorithm, sizeof(e->algorithm), "%s", unknown);
+        return TLOB_OK;
+    }
+    const tlob_gemm_operands none = {0};
+    tlob_lane_plan plan = {0};
+    int previous;
+    tlob_status status = tlob_enter(stream->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    status = ops->describe(stream->lanes[index], gemm, x ? x : &none, &plan);
+    tlob_leave(stream->ctx, previous);
+    if (status != TLOB_OK) /* that it cannot say is no failure of the question */
+        snprintf(plan.algorithm, sizeof(plan.algorithm), "not known: %.110s", tlob_last_error()->message);
+    memcpy(e->algorithm, plan.algorithm, sizeof(e->algorithm));
+    e->algorithm[sizeof(e->algorithm) - 1] = 0;
+    e->workspace_bytes = plan.workspace_bytes;
+    e->warm = plan.cached;
+    return TLOB_OK;
+}
+
+tlob_status tlob_gemm_explain(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                              tlob_explanation *explanation) {
+    tlob_status status = tlob_stream_check(stream, "tlob_gemm_explain");
+    if (status == TLOB_OK && !explanation)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_explain", "explanation is NULL");
+    if (status == TLOB_OK)
+        status = tlob_gemm_check(gemm);
+    if (status != TLOB_OK)
+        return status;
+    const tlob_context *ctx = stream->ctx;
+    tlob_explanation e = {0};
+    tlob_gemm g = *gemm;
+    if (g.compute == TLOB_COMPUTE_DEFAULT)
+        g.compute = ctx->settings.compute;
+    int index = tlob_choose(ctx, NULL, &g, e.choice.reason, sizeof(e.choice.reason), &status);
+    if (index < 0)
+        return status;
+    snprintf(e.choice.backend, sizeof(e.choice.backend), "%s", ctx->backends[index]->name);
+    e.choice.built = true;
+    consider_all(tlob_context_rows(ctx), ctx->space->memory, &g, &e);
+    status = describe(stream, index, &g, x, &e);
+    if (status == TLOB_OK)
+        *explanation = e;
+    return status;
+}
