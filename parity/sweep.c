@@ -1,0 +1,80 @@
+/* Many cases: the table, or random ones for a time. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "parity/parity.h"
+
+int parity_failed(const parity_tally *tally) {
+    return tally->count[PARITY_FAIL] + tally->count[PARITY_ERROR];
+}
+
+void parity_add(parity_tally *sum, const parity_tally *more) {
+    if (!parity_failed(sum))
+        memcpy(sum->first, more->first, sizeof(sum->first));
+    sum->ran += more->ran;
+    for (int v = 0; v < PARITY_VERDICTS; v++)
+        sum->count[v] += more->count[v];
+    sum->worst = fmax(sum->worst, more->worst);
+    sum->normalised = fmax(sum->normalised, more->normalised);
+}
+
+static void run_one(const parity_sweep *s, const parity_case *c, parity_tally *tally) {
+    parity_result result;
+    parity_tally one = {.ran = 1};
+    if (parity_run(s->stream, s->oracle, s->backend, c, s->compute, s->seed, &result)) {
+        one.worst = result.error;
+        one.normalised = result.normalised;
+    }
+    one.count[result.verdict] = 1;
+    if (parity_failed(&one))
+        memcpy(one.first, result.message, sizeof(one.first));
+    parity_add(tally, &one);
+    if (s->each)
+        s->each(s->user, c, &result);
+}
+
+/* A filter that is the whole name of a random case. */
+static bool names_random(const char *filter, uint64_t *seed, int *index) {
+    unsigned long long number;
+    int end = 0;
+    if (!filter || sscanf(filter, "random/%llu/%d%n", &number, index, &end) != 2 || filter[end] || *index < 0)
+        return false;
+    *seed = number;
+    return true;
+}
+
+parity_tally parity_run_table(const parity_sweep *sweep) {
+    parity_tally tally = {0};
+    uint64_t seed;
+    int index;
+    if (names_random(sweep->filter, &seed, &index)) {
+        parity_case c = parity_case_random(seed, index);
+        run_one(sweep, &c, &tally);
+        return tally;
+    }
+    for (int i = 0; i < parity_case_count(); i++) {
+        parity_case c = parity_case_get(i);
+        if ((sweep->huge || !c.huge) && parity_case_matches(sweep->filter, c.name))
+            run_one(sweep, &c, &tally);
+    }
+    return tally;
+}
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+parity_tally parity_run_random(const parity_sweep *sweep, double seconds) {
+    parity_tally tally = {0};
+    double end = seconds_now() + seconds;
+    for (int i = 0; i < INT32_MAX && seconds_now() < end; i++) {
+        parity_case c = parity_case_random(sweep->seed, i);
+        if (parity_case_matches(sweep->filter, c.name))
+            run_one(sweep, &c, &tally);
+    }
+    return tally;
+}
