@@ -52,6 +52,14 @@ void case_adam_table(lab *l);
 /** Many parameters against double, and a learning rate that changes on the way. */
 void case_adam_lr(lab *l);
 
+/* The epilogues after a product (finish_cases.c). */
+
+/** Every epilogue, both transposes, batches with gaps and without, masks around the edges of their words; twice. */
+void case_finish(lab *l);
+
+/** NaN, infinities, -0 and what overflows on the way. */
+void case_finish_pathological(lab *l);
+
 /** More elements than the largest grid has threads. */
 void case_beyond_the_grid(lab *l);
 

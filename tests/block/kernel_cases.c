@@ -241,9 +241,10 @@ void case_attend_pathological(lab *l) {
 
 static void try_affine(lab *l, tlob_affine_args x, bool in_place, bool with_bias) {
     const int64_t count = x.batch > 0 ? (x.batch - 1) * x.stride + x.n * x.ld : 1;
-    float *c = lab_random(count, 2.0f, 71), *bias = lab_random(x.m, 2.0f, 72);
+    const int64_t biases = x.batch > 0 ? (x.batch - 1) * x.stride_bias + x.m : 1;
+    float *c = lab_random(count, 2.0f, 71), *bias = lab_random(biases, 2.0f, 72);
     array ac = lab_array(l, x.beta == 0.0f ? NULL : c, count, 1), ad = in_place ? ac : lab_array(l, NULL, count, 0);
-    array ab = lab_array(l, bias, x.m, 1);
+    array ab = lab_array(l, bias, biases, 1);
     x.c = x.beta == 0.0f && !in_place ? NULL : ac.at;
     x.d = ad.at;
     x.bias = with_bias ? ab.at : NULL;
@@ -255,7 +256,7 @@ static void try_affine(lab *l, tlob_affine_args x, bool in_place, bool with_bias
         for (int64_t j = 0; j < x.n; j++) {
             for (int64_t i = 0; i < x.m; i++) {
                 int64_t at = b * x.stride + j * x.ld + i;
-                double want = (x.beta == 0.0f ? 0.0 : (double)x.beta * c[at]) + (with_bias ? bias[i] : 0.0);
+                double want = (x.beta == 0.0f ? 0.0 : (double)x.beta * c[at]) + (with_bias ? bias[b * x.stride_bias + i] : 0.0);
                 cr_assert(fabs(after[at] - want) <= 1e-6, "affine %ld x %ld, beta %g: D[%ld, %ld] of %ld is %g, not %g",
                           (long)x.m, (long)x.n, (double)x.beta, (long)i, (long)j, (long)b, (double)after[at], want);
                 written[at] = true;
@@ -280,6 +281,7 @@ void case_affine(lab *l) {
         {.m = 33, .n = 7, .ld = 40, .batch = 1},
         {.m = 5, .n = 11, .ld = 8, .batch = 4, .stride = 97},
         {.m = 257, .n = 3, .ld = 257, .batch = 3, .stride = 771},
+        {.m = 6, .n = 3, .ld = 7, .batch = 3, .stride = 21, .stride_bias = 10},
         {.m = 4, .n = 0, .ld = 4, .batch = 2, .stride = 4},
     };
     static const float betas[] = {0.0f, 1.0f, -0.5f};
@@ -479,6 +481,14 @@ void case_beyond_the_grid(lab *l) {
     KERNEL_OK(l->kernels->affine(tlob_stream_cuda(l->stream), &affine));
     float *got = lab_read(l, d);
     lab_same_bits("D", got, x, count);
+    free(got);
+
+    tlob_finish_args finish = {.gemm = tlob_gemm_init(1, count, 1), .x = {.d = d.at}};
+    finish.gemm.epilogue = TLOB_EPILOGUE_RELU;
+    KERNEL_OK(l->kernels->finish(tlob_stream_cuda(l->stream), &finish));
+    got = lab_read(l, d);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert_eq(got[i], x[i] > 0.0f ? x[i] : 0.0f, "D[%ld]", (long)i);
     free(got);
 
     const tlob_block_shape s = {1, 1, 1, 1, TLOB_AXIS_FEATURE}; /* one token: P is 1, and o is v */

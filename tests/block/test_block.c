@@ -84,6 +84,14 @@ Test(kernels, affine) {
     case_affine(&host);
 }
 
+Test(kernels, finish) {
+    case_finish(&host);
+}
+
+Test(kernels, finish_of_extreme_values) {
+    case_finish_pathological(&host);
+}
+
 Test(kernels, row_sum) {
     case_row_sum(&host);
 }

@@ -8,7 +8,8 @@ static tlob_lane *lane;
 static tlob_stream_stats stats;
 static char workspace[256];
 static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
-static float a[16], b[16], c[16], d[16], bias[4];
+static float a[16], b[16], c[16], d[16], bias[4], bgrad[4];
+static _Alignas(16) float aux[256];
 static const tlob_gemm_operands operands = {.a = a, .b = b, .d = d};
 
 static tlob_status open_lane(void) {
@@ -89,6 +90,46 @@ Test(classic, a_bias_without_the_epilogue_is_not_added) {
     cr_assert_str_eq(calls_of(g, &x), "gemm ");
 }
 
+Test(classic, every_other_epilogue_is_one_kernel_after_the_product) {
+    tlob_gemm_operands x = operands;
+    x.bias = bias;
+    x.bgrad = bgrad;
+    x.aux = aux;
+    for (int e = TLOB_EPILOGUE_BIAS + 1; e < TLOB_EPILOGUE_COUNT; e++) {
+        cr_assert(tlob_cublas_classic_ops.caps.epilogues & 1u << e);
+        tlob_gemm g = tlob_gemm_init(2, 2, 2);
+        g.epilogue = (tlob_epilogue)e;
+        x.c = NULL;
+        cr_assert_str_eq(calls_of(g, &x), "gemm finish ", "epilogue %d", e);
+        cr_assert_eq(fake.gemm.beta, 0);
+        cr_assert_eq(fake.stream, stream);
+        g.beta = -0.5f;
+        x.c = d;
+        cr_assert_str_eq(calls_of(g, &x), "gemm finish ", "epilogue %d in place", e);
+        cr_assert_eq(fake.gemm.beta, -0.5f);
+        x.c = c;
+        cr_assert_str_eq(calls_of(g, &x), "affine gemm finish ", "epilogue %d, C from elsewhere", e);
+        g.batch = 2;
+        g.stride_a = g.stride_b = g.stride_c = 4;
+        g.stride_bias = 2;
+        g.stride_aux = 256;
+        x.c = d;
+        cr_assert_str_eq(calls_of(g, &x), "gemm_batched finish ", "a batch with epilogue %d", e);
+    }
+}
+
+Test(classic, how_is_told_as_far_as_it_is_known) {
+    tlob_lane_plan plan;
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    fake_forget_calls();
+    cr_assert_eq(tlob_cublas_classic_ops.describe(lane, &g, &(tlob_gemm_operands){0}, &plan), TLOB_OK);
+    cr_assert(strstr(plan.algorithm, "cuBLAS"), "%s", plan.algorithm);
+    cr_assert_eq(plan.workspace_bytes, 0);
+    cr_assert_not(plan.cached);
+    cr_assert_str_empty(fake.calls);
+    cr_assert_eq(tlob_cublas_classic_ops.api, TLOB_BACKEND_API);
+}
+
 /* Known trap: a copy of one of the two libraries from another toolkit. */
 Test(classic, libraries_of_two_versions_are_one_clear_error) {
     tlob_lane *kept = lane;
@@ -151,5 +192,13 @@ Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tri
     fake_forget_calls();
     cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &x), TLOB_ERR_CUDA);
     cr_assert_str_eq(fake.calls, "affine ");
+    g.epilogue = TLOB_EPILOGUE_RELU;
+    fake.failing_call = "gemm";
+    fake.failing_code = CUBLAS_STATUS_EXECUTION_FAILED;
+    fake_forget_calls();
+    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands), TLOB_ERR_BACKEND);
+    cr_assert_str_eq(fake.calls, "gemm ", "no epilogue after a product that failed");
+    fake.failing_call = "finish";
+    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands), TLOB_ERR_CUDA);
     fake_reset();
 }

@@ -10,8 +10,9 @@ static tlob_lane *lane;
 static tlob_stream_stats stats;
 static char workspace[256];
 static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
-static _Alignas(256) float a[64], b[64], c[64], d[64], bias[64];
-static const tlob_gemm_operands operands = {.a = a, .b = b, .c = c, .d = d, .bias = bias};
+static _Alignas(256) float a[64], b[64], c[64], d[64], bias[64], bgrad[64], aux[1024];
+static const tlob_gemm_operands operands = {
+    .a = a, .b = b, .c = c, .d = d, .bias = bias, .bgrad = bgrad, .aux = aux};
 
 static tlob_status open_lane(void) {
     tlob_lane_params params = {
@@ -34,6 +35,22 @@ TestSuite(lt, .init = setup, .fini = teardown);
 static tlob_gemm problem(void) {
     tlob_gemm g = tlob_gemm_init(3, 2, 4);
     g.compute = TLOB_COMPUTE_TF32;
+    return g;
+}
+
+/* A batch of two with an epilogue, its strides all different. */
+static tlob_gemm problem_with(tlob_epilogue epilogue) {
+    tlob_gemm g = problem();
+    g.epilogue = epilogue;
+    g.transb = epilogue == TLOB_EPILOGUE_BGRADB ? TLOB_OP_T : TLOB_OP_N;
+    g.ldb = 4; /* enough for either */
+    g.batch = 2;
+    g.stride_a = 12;
+    g.stride_b = 16;
+    g.stride_c = 6;
+    g.ld_aux = 256;
+    g.stride_aux = 512;
+    g.stride_bias = 8;
     return g;
 }
 
@@ -103,6 +120,173 @@ Test(lt, a_bias_is_set_again_only_where_it_changed) {
     cr_assert_eq(d[0], 0, "and back");
 }
 
+/* --- epilogues ------------------------------------------------------------------------------------------------- */
+
+Test(lt, an_epilogue_is_one_call_with_its_attributes) {
+    static const struct {
+        tlob_epilogue epilogue;
+        cublasLtEpilogue_t vendor;
+        bool bias, bgrad, aux;
+    } rows[] = {
+        {TLOB_EPILOGUE_NONE, CUBLASLT_EPILOGUE_DEFAULT, false, false, false},
+        {TLOB_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS, true, false, false},
+        {TLOB_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU, false, false, false},
+        {TLOB_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, true, false, false},
+        {TLOB_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, true, false, true},
+        {TLOB_EPILOGUE_DRELU_BGRAD, CUBLASLT_EPILOGUE_DRELU_BGRAD, false, true, true},
+        {TLOB_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADA, false, true, false},
+        {TLOB_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, false, true, false},
+        {TLOB_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS, true, false, false},
+        {TLOB_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true, false, true},
+        {TLOB_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_DGELU_BGRAD, false, true, true},
+    };
+    cr_assert_eq(sizeof(rows) / sizeof(rows[0]), TLOB_EPILOGUE_COUNT);
+    for (size_t i = 0; i < TLOB_EPILOGUE_COUNT; i++) {
+        tlob_gemm g = problem_with(rows[i].epilogue);
+        cr_assert(tlob_cublaslt_ops.caps.epilogues & 1u << rows[i].epilogue);
+        cr_assert_eq(run(g, operands), TLOB_OK, "row %zu: %s", i, fake.error.message);
+        cr_assert_eq(fake.epilogue, (uint32_t)rows[i].vendor, "row %zu", i);
+        cr_assert_eq(fake.x.bias, rows[i].bias ? bias : NULL, "row %zu", i);
+        cr_assert_eq(fake.x.bgrad, rows[i].bgrad ? bgrad : NULL, "row %zu: through the pointer of the bias", i);
+        cr_assert_eq(fake.x.aux, rows[i].aux ? aux : NULL, "row %zu", i);
+        cr_assert_eq(fake.gemm.stride_bias, rows[i].bias || rows[i].bgrad ? 8 : 0, "row %zu", i);
+        cr_assert_eq(fake.gemm.ld_aux, rows[i].aux ? 256 : 0, "row %zu", i);
+        cr_assert_eq(fake.gemm.stride_aux, rows[i].aux ? 512 : 0, "row %zu", i);
+        cr_assert_eq(fake.bias_at_query, rows[i].bias ? bias : rows[i].bgrad ? bgrad : NULL, "row %zu", i);
+        cr_assert_eq(fake.aux_at_query, rows[i].aux ? aux : NULL, "row %zu: the heuristic reads the alignment", i);
+        fake_forget_calls();
+        cr_assert_eq(run(g, operands), TLOB_OK);
+        cr_assert_str_eq(fake.calls, "matmul ", "row %zu is warm", i);
+    }
+}
+
+Test(lt, pointers_of_an_epilogue_are_set_again_only_where_they_changed) {
+    tlob_gemm g = problem_with(TLOB_EPILOGUE_DGELU_BGRAD);
+    tlob_gemm_operands x = operands;
+    static _Alignas(256) float other_bgrad[64], other_aux[1024];
+    cr_assert_eq(run(g, x), TLOB_OK);
+    x.bgrad = other_bgrad;
+    fake_forget_calls();
+    cr_assert_eq(run(g, x), TLOB_OK);
+    cr_assert_str_eq(fake.calls, "set_bias matmul ");
+    cr_assert_eq(fake.x.bgrad, other_bgrad);
+    x.aux = other_aux;
+    fake_forget_calls();
+    cr_assert_eq(run(g, x), TLOB_OK);
+    cr_assert_str_eq(fake.calls, "set_aux matmul ");
+    cr_assert_eq(fake.x.aux, other_aux);
+    x.bias = NULL; /* not of this epilogue */
+    fake_forget_calls();
+    cr_assert_eq(run(g, x), TLOB_OK);
+    cr_assert_str_eq(fake.calls, "matmul ");
+}
+
+static const char *why_not(tlob_gemm g) {
+    const char *why = NULL;
+    cr_assert_eq(tlob_cublaslt_ops.supports(&g, &why), why == NULL);
+    return why ? why : "";
+}
+
+Test(lt, what_cublaslt_refuses_is_told_beforehand) {
+    for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
+        for (int ops = 0; ops < 4; ops++) {
+            tlob_gemm g = problem_with((tlob_epilogue)e);
+            g.transa = ops & 1 ? TLOB_OP_T : TLOB_OP_N;
+            g.transb = ops & 2 ? TLOB_OP_T : TLOB_OP_N;
+            const char *why = why_not(g), *word = "";
+            if (e == TLOB_EPILOGUE_BGRADA && g.transa == TLOB_OP_T)
+                word = "BGRADA";
+            if (e == TLOB_EPILOGUE_BGRADB && g.transb == TLOB_OP_N)
+                word = "BGRADB";
+            cr_assert(*word ? strstr(why, word) != NULL : !*why, "epilogue %d, ops %d: %s", e, ops, why);
+        }
+        bool floats = e == TLOB_EPILOGUE_GELU_AUX_BIAS || e == TLOB_EPILOGUE_DGELU_BGRAD;
+        tlob_gemm g = problem_with((tlob_epilogue)e);
+        g.ld_aux = 260;
+        cr_assert(floats ? strstr(why_not(g), "ld_aux") != NULL : !*why_not(g), "epilogue %d", e);
+        g.ld_aux = 264;
+        g.stride_aux = 1020;
+        cr_assert(floats ? strstr(why_not(g), "stride_aux") != NULL : !*why_not(g), "epilogue %d", e);
+        g.batch = 1;
+        cr_assert_str_empty(why_not(g), "a stride does not count");
+    }
+}
+
+/* A property of the call, not of the problem, so supports() cannot tell. */
+Test(lt, floats_of_aux_off_16_bytes_are_refused_before_any_vendor_call) {
+    tlob_gemm g = problem_with(TLOB_EPILOGUE_GELU_AUX_BIAS);
+    for (int offset = 1; offset < 4; offset++) {
+        tlob_gemm_operands x = operands;
+        x.aux = aux + offset;
+        fake_forget_calls();
+        cr_assert_eq(run(g, x), TLOB_ERR_UNSUPPORTED);
+        cr_assert_str_empty(fake.calls);
+        cr_assert(strstr(fake.error.message, "16 bytes"), "%s", fake.error.message);
+        cr_assert(fake.error.has_gemm);
+    }
+    tlob_gemm_operands x = operands;
+    x.aux = aux + 4;
+    cr_assert_eq(run(g, x), TLOB_OK, "%s", fake.error.message);
+}
+
+/* --- telling --------------------------------------------------------------------------------------------------- */
+
+Test(lt, an_algorithm_is_told_and_no_plan_kept) {
+    tlob_gemm g = problem();
+    tlob_lane_plan plan;
+    fake.config[CUBLASLT_ALGO_CONFIG_ID] = 21;
+    fake.config[CUBLASLT_ALGO_CONFIG_TILE_ID] = CUBLASLT_MATMUL_TILE_128x64;
+    fake.config[CUBLASLT_ALGO_CONFIG_STAGES_ID] = 12;
+    fake.config[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = 3;
+    fake.config[CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME] = 2;
+    fake.config[CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING] = 1;
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert_str_eq(plan.algorithm, "algo 21 tile 128x64 stages id 12 split-k 3 reduction 2 swizzle 1");
+    cr_assert_eq(plan.workspace_bytes, 4096);
+    cr_assert_not(plan.cached);
+    cr_assert_eq(lane->plans.count, 0);
+    cr_assert_eq(stats.plan_misses + stats.plan_hits, 0, "nothing is counted");
+    cr_assert_eq(fake_count("matmul"), 0);
+
+    cr_assert_eq(run(g, operands), TLOB_OK);
+    fake.config[CUBLASLT_ALGO_CONFIG_TILE_ID] = 600;
+    fake.capturing = true; /* a cached plan is only read */
+    fake_forget_calls();
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert(plan.cached);
+    cr_assert(strstr(plan.algorithm, "tile id 600 "), "%s", plan.algorithm);
+    cr_assert_str_empty(fake.calls);
+    cr_assert_eq(stats.plan_hits, 0);
+    g.m++;
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_NOT_WARM);
+}
+
+/* What is not known yet is as an allocation of its own would be. */
+Test(lt, operands_that_are_not_known_are_aligned_and_apart) {
+    static const tlob_epilogue epilogues[] = {TLOB_EPILOGUE_NONE, TLOB_EPILOGUE_RELU_AUX_BIAS,
+                                              TLOB_EPILOGUE_DGELU_BGRAD};
+    for (int i = 0; i < 6; i++) {
+        tlob_gemm g = problem_with(epilogues[i / 2]);
+        tlob_lane_plan plan;
+        g.beta = i % 2;
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &(tlob_gemm_operands){0}, &plan), TLOB_OK);
+        cr_assert_not(plan.cached);
+        cr_assert_eq(run(g, operands), TLOB_OK);
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &(tlob_gemm_operands){0}, &plan), TLOB_OK);
+        cr_assert(plan.cached, "case %d", i);
+    }
+}
+
+Test(lt, a_description_that_fails_says_why) {
+    tlob_lane_plan plan;
+    tlob_gemm g = problem();
+    fake.found = 0;
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_UNSUPPORTED);
+    cr_assert(strstr(fake.error.message, "no algorithm"), "%s", fake.error.message);
+}
+
+/* --- captures -------------------------------------------------------------------------------------------------- */
+
 /* Known trap: the heuristic fails, or spoils the capture, while a stream is captured. */
 Test(lt, a_cold_call_in_a_capture_is_refused_before_any_vendor_call) {
     fake.capturing = true;
@@ -171,6 +355,24 @@ Test(lt, any_field_that_matters_makes_another_key) {
     DIFFERS(y.bias++);
     DIFFERS(y.a += 4);
     DIFFERS(y.c = y.d);
+    DIFFERS(h.stride_bias++);
+    DIFFERS(h.epilogue = TLOB_EPILOGUE_RELU_BIAS);
+    g.epilogue = TLOB_EPILOGUE_GELU_AUX_BIAS;
+    DIFFERS(h.epilogue = TLOB_EPILOGUE_RELU_AUX_BIAS);
+    DIFFERS(h.ld_aux += 8);
+    DIFFERS(h.ld_aux += (int64_t)1 << 32);
+    DIFFERS(h.stride_aux += 8);
+    DIFFERS(y.aux = aux + 4);
+    DIFFERS(y.bias++);
+    g.epilogue = TLOB_EPILOGUE_DGELU_BGRAD;
+    DIFFERS(h.stride_bias++);
+    DIFFERS(h.stride_aux += 8);
+    DIFFERS(y.aux = aux + 4);
+    DIFFERS(y.bgrad++);
+    g.epilogue = TLOB_EPILOGUE_BGRADA;
+    DIFFERS(h.stride_bias++);
+    DIFFERS(y.bgrad++);
+    g.epilogue = TLOB_EPILOGUE_NONE;
     x.c = x.d; /* in place: whether C is read at all is then the only difference */
     DIFFERS(h.beta = 0);
 #undef DIFFERS
@@ -181,7 +383,10 @@ Test(lt, what_does_not_matter_makes_no_other_key) {
     tlob_gemm_operands x = operands, y = x;
     h.stride_a = h.stride_b = h.stride_c = 99; /* batch is 1 */
     h.alpha = 3;
-    y.bias++;   /* no epilogue */
+    h.stride_bias = h.stride_aux = h.ld_aux = 99;
+    y.bias++; /* no epilogue */
+    y.bgrad++;
+    y.aux = aux + 1;
     y.c = NULL; /* beta is 0 */
     cr_assert(same_key(g, x, h, y));
     g.beta = 1;
@@ -192,6 +397,17 @@ Test(lt, what_does_not_matter_makes_no_other_key) {
     x.a = (const float *)(uintptr_t)0x1000; /* more than 256 bytes of alignment are no other class */
     y.a = (const float *)(uintptr_t)0x1100;
     cr_assert(same_key(g, x, g, y));
+
+    g = h = problem_with(TLOB_EPILOGUE_RELU_AUX_BIAS);
+    x = y = operands;
+    g.batch = h.batch = 1;
+    h.stride_bias = h.stride_aux = 99;
+    y.bgrad++;
+    cr_assert(same_key(g, x, h, y), "a bgrad that is not written, strides that do not count");
+    g.epilogue = h.epilogue = TLOB_EPILOGUE_DRELU_BGRAD;
+    y = x;
+    y.bias++;
+    cr_assert(same_key(g, x, h, y), "a bias that is not read");
 }
 
 /* Known trap: a plan made for an aligned operand run on one that is not. The bias has no preference of its own. */
@@ -292,12 +508,9 @@ Test(lt, success_without_an_algorithm_is_a_clear_error) {
 }
 
 Test(lt, whatever_vendor_call_fails_is_reported) {
-    static const char *const calls[] = {"desc_init",  "desc_set",        "set_bias",       "layout_init",
-                                        "layout_set", "preference_init", "preference_set", "matmul"};
-    tlob_gemm g = problem();
-    g.batch = 2;
-    g.stride_a = g.stride_b = g.stride_c = 12;
-    g.epilogue = TLOB_EPILOGUE_BIAS;
+    static const char *const calls[] = {"desc_init",   "desc_set",   "desc_set_layout", "set_bias",       "set_aux",
+                                        "layout_init", "layout_set", "preference_init", "preference_set", "matmul"};
+    tlob_gemm g = problem_with(TLOB_EPILOGUE_GELU_AUX_BIAS);
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         fake.failing_call = calls[i];
         fake.failing_code = CUBLAS_STATUS_INVALID_VALUE;

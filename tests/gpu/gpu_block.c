@@ -57,6 +57,8 @@ Test(gpu_block, kernels) {
     case_attend_shapes(&gpu);
     case_attend_pathological(&gpu);
     case_affine(&gpu);
+    case_finish(&gpu);
+    case_finish_pathological(&gpu);
     case_row_sum(&gpu);
     case_cross_entropy(&gpu);
     case_adam_table(&gpu);
