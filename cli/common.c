@@ -68,7 +68,7 @@ error_t cli_no_arguments(int key, char *arg, struct argp_state *state) {
 
 // --- the context ---
 
-enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY };
+enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY, KEY_CONFIG };
 
 static const struct argp_option context_options[] = {
     {NULL, 0, NULL, 0, "Where and how to compute:", 1},
@@ -81,6 +81,10 @@ static const struct argp_option context_options[] = {
     {"policy", KEY_POLICY, "POLICY", 0,
      "Which backend runs a product: threshold, threshold:N or fixed:BACKEND (default: TLOB_POLICY, else threshold:64 "
      "on a GPU and fixed:cpu_ref on the host). `tlob explain' shows what a policy decides",
+     1},
+    {"config", KEY_CONFIG, "FILE", 0,
+     "A JSON file with one object of settings, for those that neither an option nor a TLOB_* variable gives: compute, "
+     "policy, workspace_mib, log, trace (default: TLOB_CONFIG, else none)",
      1},
     {0},
 };
@@ -115,6 +119,9 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
     case KEY_POLICY:
         if (tlob_policy_parse(arg, &options->params.policy))
             argp_error(state, "--policy: %s", tlob_last_error()->message);
+        return 0;
+    case KEY_CONFIG:
+        options->params.config_path = arg;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

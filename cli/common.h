@@ -37,7 +37,7 @@ enum {
     CLI_KEY_OWN = 0x300,
 };
 
-// --- the context: --device, --compute, --policy ---
+// --- the context: --device, --compute, --policy, --config ---
 
 // Filled by cli_context_argp. Input of that parser: a cli_context_options, zero-initialised.
 typedef struct cli_context_options {

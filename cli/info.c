@@ -46,10 +46,12 @@ static void print_devices(void) {
     }
 }
 
-static void print_setting(const char *name, const char *value, tlob_origin origin, const char *variable) {
-    printf("  %-15s %-17s %s%s%s%s\n", name, value, tlob_origin_name(origin),
-           origin == TLOB_ORIGIN_ENVIRONMENT ? " (" : "", origin == TLOB_ORIGIN_ENVIRONMENT ? variable : "",
-           origin == TLOB_ORIGIN_ENVIRONMENT ? ")" : "");
+// Where a value came from is shown with the variable or the key that it stood in.
+static void print_setting(const char *name, const char *value, tlob_origin origin, const char *variable,
+                          const char *key) {
+    const char *place = origin == TLOB_ORIGIN_ENVIRONMENT ? variable : origin == TLOB_ORIGIN_FILE ? key : NULL;
+    printf("  %-15s %-17s %s%s%s%s\n", name, value, tlob_origin_name(origin), place ? " (" : "", place ? place : "",
+           place ? ")" : "");
 }
 
 // Settings that cannot be had because this build lacks CUDA are information; a wrong variable is a failure.
@@ -65,12 +67,16 @@ static int print_settings(const cli_context_options *options) {
     }
     if (status)
         return cli_tlob_error(NULL);
-    print_setting("compute", tlob_compute_name(settings.compute), settings.compute_origin, "TLOB_COMPUTE");
+    print_setting("compute", tlob_compute_name(settings.compute), settings.compute_origin, "TLOB_COMPUTE", "compute");
     tlob_policy_print(&settings.policy, text, sizeof text);
-    print_setting("policy", text, settings.policy_origin, "TLOB_POLICY");
+    print_setting("policy", text, settings.policy_origin, "TLOB_POLICY", "policy");
     snprintf(text, sizeof text, "%.4g MiB", (double)settings.workspace_bytes / (1 << 20));
-    print_setting("workspace", text, settings.workspace_origin, "TLOB_WORKSPACE_MIB");
-    print_setting("log", levels[settings.log_level], settings.log_level_origin, "TLOB_LOG");
+    print_setting("workspace", text, settings.workspace_origin, "TLOB_WORKSPACE_MIB", "workspace_mib");
+    print_setting("log", levels[settings.log_level], settings.log_level_origin, "TLOB_LOG", "log");
+    print_setting("trace", *settings.trace_path ? settings.trace_path : "none", settings.trace_origin, "TLOB_TRACE",
+                  "trace");
+    print_setting("config", *settings.config_path ? settings.config_path : "none", settings.config_origin,
+                  "TLOB_CONFIG", NULL);
     return CLI_OK;
 }
 
@@ -92,11 +98,10 @@ static void print_overrides(void) {
 static const char doc[] =
     "Shows what this build of tlob contains, what GPUs it sees, and the settings that a context would have."
     "\vEvery backend is listed, built in or not, with the reason and the vendor library's version. Each setting is "
-    "shown "
-    "with where its value came from: an option of this command (argument), a TLOB_* variable (environment), or the "
-    "default. Without options the settings of both kinds of context are shown.\n"
+    "shown with where its value came from: an option of this command (argument), a TLOB_* variable (environment), the "
+    "configuration file (file), or the default. Without options the settings of both kinds of context are shown.\n"
     "\n"
-    "Needs no GPU: why there is none is shown in its place. Exit status 0; 1 if a TLOB_* variable is not valid.";
+    "Needs no GPU: why there is none is shown in its place. Exit status 0; 1 if a TLOB_* variable or the configuration file is not valid.";
 
 static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {0}};
 
