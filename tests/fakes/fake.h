@@ -38,7 +38,7 @@ typedef struct fake_state {
     uint64_t queries;
 } fake_state;
 
-extern fake_state fake;
+extern _Thread_local fake_state fake; /* each thread has its own */
 
 /** Back to working libraries of version 13.1.0, with nothing noted. */
 void fake_reset(void);

@@ -6,7 +6,7 @@
 
 #include "libtlob/kernels/table.h"
 
-fake_state fake;
+_Thread_local fake_state fake;
 
 void fake_reset(void) {
     memset(&fake, 0, sizeof(fake));
