@@ -175,6 +175,15 @@ parity_tally parity_run_table(const parity_sweep *sweep);
 /** Draws cases random/SEED/0, 1, ... until `seconds` have passed; those that match the filter run. */
 parity_tally parity_run_random(const parity_sweep *sweep, double seconds);
 
+/**
+ * What the suites are asked from outside: TLOB_TEST_CASE (the filter), TLOB_TEST_SEED (default 1) and TLOB_TEST_HUGE (1:
+ * also the huge cases). The rest is zero.
+ */
+parity_sweep parity_sweep_from_environment(void);
+
+/** TLOB_TEST_RANDOM_SECONDS, or `usual` where it is not set. */
+double parity_random_seconds(double usual);
+
 /* --- the parts, for tests that bring their own data ------------------------------------------------------------ */
 
 /** Value `index` of a fill of `count` values: a pure function of its arguments. `salt` tells the operands apart. */

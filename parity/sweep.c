@@ -1,6 +1,7 @@
 /* Many cases: the table, or random ones for a time. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -77,4 +78,18 @@ parity_tally parity_run_random(const parity_sweep *sweep, double seconds) {
             run_one(sweep, &c, &tally);
     }
     return tally;
+}
+
+parity_sweep parity_sweep_from_environment(void) {
+    const char *seed = getenv("TLOB_TEST_SEED"), *huge = getenv("TLOB_TEST_HUGE");
+    return (parity_sweep){
+        .filter = getenv("TLOB_TEST_CASE"),
+        .seed = seed ? strtoull(seed, NULL, 10) : 1,
+        .huge = huge && strcmp(huge, "1") == 0,
+    };
+}
+
+double parity_random_seconds(double usual) {
+    const char *text = getenv("TLOB_TEST_RANDOM_SECONDS");
+    return text ? strtod(text, NULL) : usual;
 }
