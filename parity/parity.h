@@ -169,6 +169,9 @@ int parity_failed(const parity_tally *tally);
 /** Adds `more` to `*sum`. */
 void parity_add(parity_tally *sum, const parity_tally *more);
 
+/** Runs one case, adds what came out to `*tally`, and shows it to sweep->each. The sweep's filter does not count. */
+void parity_run_one(const parity_sweep *sweep, const parity_case *c, parity_tally *tally);
+
 /** Runs every case of the table that the sweep asks for. A filter that matches nothing gives `ran` 0. */
 parity_tally parity_run_table(const parity_sweep *sweep);
 

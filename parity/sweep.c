@@ -21,10 +21,10 @@ void parity_add(parity_tally *sum, const parity_tally *more) {
     sum->normalised = fmax(sum->normalised, more->normalised);
 }
 
-static void run_one(const parity_sweep *s, const parity_case *c, parity_tally *tally) {
+void parity_run_one(const parity_sweep *sweep, const parity_case *c, parity_tally *tally) {
     parity_result result;
     parity_tally one = {.ran = 1};
-    if (parity_run(s->stream, s->oracle, s->backend, c, s->compute, s->seed, &result)) {
+    if (parity_run(sweep->stream, sweep->oracle, sweep->backend, c, sweep->compute, sweep->seed, &result)) {
         one.worst = result.error;
         one.normalised = result.normalised;
     }
@@ -32,8 +32,8 @@ static void run_one(const parity_sweep *s, const parity_case *c, parity_tally *t
     if (parity_failed(&one))
         memcpy(one.first, result.message, sizeof(one.first));
     parity_add(tally, &one);
-    if (s->each)
-        s->each(s->user, c, &result);
+    if (sweep->each)
+        sweep->each(sweep->user, c, &result);
 }
 
 /* A filter that is the whole name of a random case. */
@@ -52,13 +52,13 @@ parity_tally parity_run_table(const parity_sweep *sweep) {
     int index;
     if (names_random(sweep->filter, &seed, &index)) {
         parity_case c = parity_case_random(seed, index);
-        run_one(sweep, &c, &tally);
+        parity_run_one(sweep, &c, &tally);
         return tally;
     }
     for (int i = 0; i < parity_case_count(); i++) {
         parity_case c = parity_case_get(i);
         if ((sweep->huge || !c.huge) && parity_case_matches(sweep->filter, c.name))
-            run_one(sweep, &c, &tally);
+            parity_run_one(sweep, &c, &tally);
     }
     return tally;
 }
@@ -75,7 +75,7 @@ parity_tally parity_run_random(const parity_sweep *sweep, double seconds) {
     for (int i = 0; i < INT32_MAX && seconds_now() < end; i++) {
         parity_case c = parity_case_random(sweep->seed, i);
         if (parity_case_matches(sweep->filter, c.name))
-            run_one(sweep, &c, &tally);
+            parity_run_one(sweep, &c, &tally);
     }
     return tally;
 }
