@@ -5,16 +5,18 @@
 #include "libtlob/internal.h"
 
 /* Why a backend can not run `gemm` in `memory`, or NULL. */
-static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm) {
+static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm,
+                                 const tlob_gemm_operands *x) {
     if (ops->caps.memory != memory)
         return memory == TLOB_MEMORY_HOST ? "works on cuda memory, and the context is for host"
                                           : "works on host memory, and the context is for cuda";
-    return ops->missing ? ops->missing : tlob_unsupported(ops, gemm);
+    return ops->missing ? ops->missing : tlob_unsupported(ops, gemm, x);
 }
 
-static void consider(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm, tlob_explanation *e) {
+static void consider(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm,
+                     const tlob_gemm_operands *x, tlob_explanation *e) {
     tlob_candidate *candidate = &e->candidate[e->candidates++];
-    const char *obstacle = find_obstacle(ops, memory, gemm);
+    const char *obstacle = find_obstacle(ops, memory, gemm, x);
     snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
     candidate->picked = !strcmp(ops->name, e->choice.backend);
     candidate->able = !obstacle;
@@ -25,12 +27,13 @@ static void consider(const tlob_backend_ops *ops, tlob_memory memory, const tlob
                  e->choice.reason);
 }
 
-/* `gemm` has its compute mode resolved, and `e` the choice. */
-static void consider_all(tlob_rows rows, tlob_memory memory, const tlob_gemm *gemm, tlob_explanation *e) {
+/* `gemm` has its compute mode resolved, and `e` the choice; `x` may be NULL. */
+static void consider_all(tlob_rows rows, tlob_memory memory, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                         tlob_explanation *e) {
     const tlob_backend_ops *ops;
     e->compute = gemm->compute;
     for (int i = 0; (ops = tlob_row_at(rows, i)) && i < TLOB_CANDIDATES_MAX; i++)
-        consider(ops, memory, gemm, e);
+        consider(ops, memory, gemm, x, e);
 }
 
 tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memory, const tlob_gemm *gemm,
@@ -48,7 +51,7 @@ tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memo
     tlob_gemm g = *gemm;
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = memory == TLOB_MEMORY_HOST ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
-    consider_all((tlob_rows){0}, memory, &g, &e);
+    consider_all((tlob_rows){0}, memory, &g, NULL, &e);
     *explanation = e;
     return TLOB_OK;
 }
@@ -62,7 +65,7 @@ static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gem
         unknown = "none: there is nothing to compute";
     else if (gemm->k == 0 || gemm->alpha == 0.0f)
         unknown = "none: without a product, libtlob's own kernels do the rest";
-    else if (tlob_unsupported(ops, gemm))
+    else if (tlob_unsupported(ops, gemm, x))
         unknown = "none: the backend cannot do the problem";
     else if (!ops->describe)
         unknown = "not known: the backend does not tell";
@@ -106,7 +109,7 @@ tlob_status tlob_gemm_explain(tlob_stream *stream, const tlob_gemm *gemm, const 
         return status;
     snprintf(e.choice.backend, sizeof(e.choice.backend), "%s", ctx->backends[index]->name);
     e.choice.built = true;
-    consider_all(tlob_context_rows(ctx), ctx->space->memory, &g, &e);
+    consider_all(tlob_context_rows(ctx), ctx->space->memory, &g, x, &e);
     status = describe(stream, index, &g, x, &e);
     if (status == TLOB_OK)
         *explanation = e;

@@ -266,7 +266,14 @@ static tlob_status check_operands(tlob_stream *stream, const needs *n, const tlo
     return status == TLOB_OK ? check_apart(n, g, x) : status;
 }
 
-const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *g) {
+/* Of a mask the contract itself asks for as much as any backend. */
+static bool aux_is_misaligned(const tlob_backend_ops *ops, const tlob_gemm *g, const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
+    return (t->reads_aux || t->writes_aux) && !t->aux_is_mask && ops->caps.aux_alignment &&
+           (uintptr_t)x->aux % ops->caps.aux_alignment;
+}
+
+const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *g, const tlob_gemm_operands *x) {
     const char *why = NULL;
     if (!(ops->caps.computes & 1u << g->compute))
         return "its compute mode is not among those of the backend";
@@ -274,13 +281,15 @@ const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *g) {
         return "its epilogue is not among those of the backend";
     if (g->batch > 1 && g->batch > ops->caps.max_batch)
         return "its batch is larger than the backend's largest";
+    if (x && aux_is_misaligned(ops, g, x))
+        return "its aux is less aligned than the backend needs; see tlob_backend_caps.aux_alignment";
     if (!ops->supports || ops->supports(g, &why))
         return NULL;
     return why ? why : "no reason given";
 }
 
-static tlob_status check_supported(const tlob_backend_ops *ops, const tlob_gemm *g) {
-    const char *why = tlob_unsupported(ops, g);
+static tlob_status check_supported(const tlob_backend_ops *ops, const tlob_gemm *g, const tlob_gemm_operands *x) {
+    const char *why = tlob_unsupported(ops, g, x);
     if (!why)
         return TLOB_OK;
     return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, g,
@@ -347,7 +356,7 @@ static tlob_status run_checked(tlob_stream *stream, const tlob_gemm_operands *x,
     if (index < 0)
         return status;
     c->backend = ctx->backends[index]->name;
-    if ((status = check_supported(ctx->backends[index], g)) != TLOB_OK)
+    if ((status = check_supported(ctx->backends[index], g, x)) != TLOB_OK)
         return status;
     if (g->m == 0 || g->n == 0 || g->batch == 0)
         return TLOB_OK;

@@ -196,8 +196,8 @@ tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows);
 int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, char *reason, size_t size,
                 tlob_status *status);
 
-/** NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. */
-const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *gemm);
+/** NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. x: NULL where not known yet. */
+const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
 /* --- settings (config.c, settings.c) -------------------------------------------------------------------------------- */
 

@@ -37,7 +37,7 @@ static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     return TLOB_OK;
 }
 
-/* What cublasLt 13.1 was measured, or is documented, to refuse. What depends on pointers is found by the plan. */
+/* What cublasLt 13.1 was measured, or is documented, to refuse, besides what caps say. */
 static bool supports(const tlob_gemm *g, const char **why) {
     const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(g->epilogue);
     bool floats = (traits->reads_aux || traits->writes_aux) && !traits->aux_is_mask;
@@ -76,6 +76,7 @@ const tlob_backend_ops tlob_cublaslt_ops = {
             .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
             .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT32_MAX, /* the layout attribute BATCH_COUNT is int32 */
+            .aux_alignment = 16,
         },
     .version = version,
     .open = open_lane,

@@ -6,7 +6,6 @@
 
 #define FIRST_CAPACITY    64
 #define LARGEST_ALIGNMENT 256 /* what device allocations have, and more than any algorithm asks for */
-#define AUX_ALIGNMENT     16  /* below it the library has no kernel, or one that faults */
 
 static const char advice_other[] = "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on";
 
@@ -277,10 +276,7 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
     return TLOB_OK;
 }
 
-/**
- * Builds a plan in zeroed memory that stays where it is. Refused: a capture, which a query would spoil or be failed by;
- * an aux that the library has no kernel for (a mask is aligned by contract, floats need not be).
- */
+/** Builds a plan in zeroed memory that stays where it is. Not in a capture, which a query would spoil or be failed by. */
 static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *key, const tlob_gemm *gemm,
                          const tlob_gemm_operands *x) {
     plan->key = *key;
@@ -289,11 +285,6 @@ static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *
             TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
             "this problem has not run on this stream yet; run it once before the capture, with operands "
             "of the same alignment");
-    if (key->align_aux && key->align_aux < AUX_ALIGNMENT)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
-                                 "aux (%p) is not aligned to %d bytes; align it, or choose another backend by the "
-                                 "policy or tlob_gemm_run_on",
-                                 x->aux, AUX_ALIGNMENT);
     cublasStatus_t code = describe_product(plan);
     if (code == CUBLAS_STATUS_SUCCESS)
         code = set_pointers(plan, gemm, x);

@@ -128,6 +128,11 @@ static bool run_case(const tlob_backend_ops *ops, tlob_lane *lane, const parity_
     return good;
 }
 
+static bool aux_is_misaligned(const tlob_backend_ops *ops, const parity_case *c) {
+    bool mask = tlob_epilogue_get_traits(c->gemm.epilogue)->aux_is_mask;
+    return !mask && ops->caps.aux_alignment && 4 * c->offset_aux % ops->caps.aux_alignment;
+}
+
 int fake_sweep(const tlob_backend_ops *ops, tlob_lane *lane, tlob_compute compute, char failed[64]) {
     int ran = 0;
     failed[0] = 0;
@@ -138,7 +143,7 @@ int fake_sweep(const tlob_backend_ops *ops, tlob_lane *lane, tlob_compute comput
         if (c.huge || g.m < 1 || g.n < 1 || g.k < 1 || g.k > 4096 || g.batch < 1 || g.batch > 64 || g.alpha == 0)
             continue; /* the core keeps these from a backend, and long sums and batches need no fake */
         g.compute = compute;
-        if (ops->supports && !ops->supports(&g, &why))
+        if ((ops->supports && !ops->supports(&g, &why)) || aux_is_misaligned(ops, &c))
             continue;
         ran++;
         fake_forget_calls();

@@ -212,21 +212,9 @@ Test(lt, what_cublaslt_refuses_is_told_beforehand) {
     }
 }
 
-/* A property of the call, not of the problem, so supports() cannot tell. */
-Test(lt, floats_of_aux_off_16_bytes_are_refused_before_any_vendor_call) {
-    tlob_gemm g = problem_with(TLOB_EPILOGUE_GELU_AUX_BIAS);
-    for (int offset = 1; offset < 4; offset++) {
-        tlob_gemm_operands x = operands;
-        x.aux = aux + offset;
-        fake_forget_calls();
-        cr_assert_eq(run(g, x), TLOB_ERR_UNSUPPORTED);
-        cr_assert_str_empty(fake.calls);
-        cr_assert(strstr(fake.error.message, "16 bytes"), "%s", fake.error.message);
-        cr_assert(fake.error.has_gemm);
-    }
-    tlob_gemm_operands x = operands;
-    x.aux = aux + 4;
-    cr_assert_eq(run(g, x), TLOB_OK, "%s", fake.error.message);
+/* A property of the call, not of the problem: the core compares it with the caps. */
+Test(lt, floats_of_aux_must_be_aligned_to_16_bytes) {
+    cr_assert_eq(tlob_cublaslt_ops.caps.aux_alignment, 16);
 }
 
 /* --- telling --------------------------------------------------------------------------------------------------- */

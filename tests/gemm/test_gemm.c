@@ -307,6 +307,12 @@ Test(run, what_a_backend_cannot_do_is_refused_with_its_reason) {
     g.compute = TLOB_COMPUTE_FP32;
     g.epilogue = TLOB_EPILOGUE_BIAS;
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_UNSUPPORTED, "epilogue");
+    static _Alignas(16) float aux[64];
+    poor.caps.epilogues |= 1u << TLOB_EPILOGUE_DGELU_BGRAD;
+    poor.caps.aux_alignment = 16;
+    g.epilogue = TLOB_EPILOGUE_DGELU_BGRAD;
+    x.aux = aux + 2;
+    FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_UNSUPPORTED, "aux_alignment");
     g.epilogue = TLOB_EPILOGUE_NONE;
     poor.supports = refuses;
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_UNSUPPORTED, "it is Tuesday");

@@ -22,6 +22,7 @@ typedef struct tlob_backend_caps {
     uint32_t computes;      /**< bit (1 << tlob_compute) of TF32 and FP32 */
     uint32_t epilogues;     /**< bit (1 << tlob_epilogue); NONE is required */
     int64_t max_batch;      /**< largest batch of one call; 1: no strided batch */
+    uint32_t aux_alignment; /**< bytes that an aux of floats must be aligned to; 0: those of a float */
 } tlob_backend_caps;
 
 /** A backend's share of one stream: vendor handle, cached plans. Each backend defines its own. */
