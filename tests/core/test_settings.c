@@ -12,6 +12,8 @@ static void clear_environment(void) {
     unsetenv("TLOB_POLICY");
     unsetenv("TLOB_WORKSPACE_MIB");
     unsetenv("TLOB_LOG");
+    unsetenv("TLOB_TRACE");
+    unsetenv("TLOB_CONFIG");
 }
 
 TestSuite(settings, .init = clear_environment);
@@ -83,6 +85,7 @@ Test(settings, an_invalid_variable_is_an_error_that_lists_what_is_valid) {
         {"TLOB_WORKSPACE_MIB", "99999999999999999999", "1 to 65536"},
         {"TLOB_POLICY", "fastest", "cublas_classic"}, {"TLOB_POLICY", "fixed:cublas", "cublas_classic"},
         {"TLOB_POLICY", "threshold:0", "threshold:N"}, {"TLOB_POLICY", "", "threshold"},
+        {"TLOB_TRACE", "", "a file to append to"},  {"TLOB_CONFIG", "", "the name of a file"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         clear_environment();
@@ -130,7 +133,7 @@ Test(settings, policies_print_as_they_parse) {
         cr_assert_str_eq(text, texts[i]);
     }
     static const char *const bad[] = {"",          "threshold:",   "threshold:-1", "threshold:6.4", "threshold:+7",
-                                      "fixed:",    "fixed:cpu",    "fixed:cpu_ref_and_something_long_behind_it",
+                                      "fixed:",    "fixed:CPU",    "fixed:cpu_ref_and_something_long_behind_it",
                                       "THRESHOLD", "threshold:99999999999999999999"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         tlob_policy policy = {.threshold = 7};

@@ -49,7 +49,7 @@ Test(check, every_field_is_checked_and_named) {
     SPOILED(g.transa = (tlob_op)7, "transa is 7");
     SPOILED(g.transb = (tlob_op)-1, "transb is -1");
     SPOILED(g.compute = (tlob_compute)9, "compute is 9");
-    SPOILED(g.epilogue = (tlob_epilogue)2, "epilogue is 2");
+    SPOILED(g.epilogue = (tlob_epilogue)11, "epilogue is 11");
     good.batch = 2;
     good.stride_c = 35;
     SPOILED(g.stride_a = -1, "stride_a is -1");
