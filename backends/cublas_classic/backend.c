@@ -2,8 +2,8 @@
  * cublasGemmEx and cublasGemmStridedBatchedEx, one handle a stream.
  *
  * cuBLAS computes C = alpha op(A) op(B) + beta C in place and has no epilogues. What must be in D before that, beta*C
- * from elsewhere or a plain bias, is put there by one affine kernel, and the product then adds itself with beta 1. Every
- * other epilogue is one kernel after the product.
+ * from elsewhere or a plain bias, is put there by one affine kernel, and the product then adds itself with beta 1.
+ * Every other epilogue is one kernel after the product.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,8 +147,7 @@ static TLOB_GEMM_FN(run) {
 }
 
 /* There is no plan: cuBLAS chooses anew in each call. */
-static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                            tlob_lane_plan *plan) {
+static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan) {
     (void)lane, (void)gemm, (void)x;
     *plan = (tlob_lane_plan){.algorithm = "chosen inside cuBLAS, which does not tell"};
     return TLOB_OK;

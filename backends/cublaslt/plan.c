@@ -138,7 +138,7 @@ static cublasStatus_t set_pointer(tlob_plan *plan, cublasLtMatmulDescAttributes_
     return code;
 }
 
-/** What may differ from one call to the next: set before the heuristic too, which reads alignments from the pointers. */
+/** What may differ from one call to the next. Set before the heuristic, too: it reads alignments from the pointers. */
 static cublasStatus_t set_pointers(tlob_plan *plan, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     if (plan->key.align_bias)
@@ -276,7 +276,7 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
     return TLOB_OK;
 }
 
-/** Builds a plan in zeroed memory that stays where it is. Not in a capture, which a query would spoil or be failed by. */
+/** Builds a plan in zeroed memory that stays where it is. Not in a capture: a query would fail, or spoil it. */
 static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *key, const tlob_gemm *gemm,
                          const tlob_gemm_operands *x) {
     plan->key = *key;
@@ -345,10 +345,10 @@ tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gem
 /** The rows and columns that a tile id of cublasLtMatmulTile_t is named after; newer ids stay numbers. */
 static void print_tile(uint32_t id, char *text, size_t size) {
     static const char *const names[] = {
-        "?",       "8x8",     "8x16",   "16x8",    "8x32",    "16x16",   "32x8",    "8x64",    "16x32",
-        "32x16",   "64x8",    "32x32",  "32x64",   "64x32",   "32x128",  "64x64",   "128x32",  "64x128",
-        "128x64",  "64x256",  "128x128", "256x64", "64x512",  "128x256", "256x128", "512x64",  "64x96",
-        "96x64",   "96x128",  "128x160", "160x128", "192x128", "128x192", "128x96", "32x256",  "256x32",
+        "?",      "8x8",    "8x16",    "16x8",    "8x32",    "16x16",   "32x8",    "8x64",   "16x32",
+        "32x16",  "64x8",   "32x32",   "32x64",   "64x32",   "32x128",  "64x64",   "128x32", "64x128",
+        "128x64", "64x256", "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
+        "96x64",  "96x128", "128x160", "160x128", "192x128", "128x192", "128x96",  "32x256", "256x32",
     };
     _Static_assert(sizeof(names) / sizeof(names[0]) == CUBLASLT_MATMUL_TILE_256x32 + 1, "one name an id");
     if (id < sizeof(names) / sizeof(names[0]))
@@ -370,7 +370,8 @@ static uint32_t config_of(const tlob_plan *plan, cublasLtMatmulAlgoConfigAttribu
 static void tell(const tlob_plan *plan, tlob_lane_plan *told) {
     char tile[24];
     print_tile(config_of(plan, CUBLASLT_ALGO_CONFIG_TILE_ID), tile, sizeof(tile));
-    snprintf(told->algorithm, sizeof(told->algorithm), "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u",
+    snprintf(told->algorithm, sizeof(told->algorithm),
+             "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u",
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_ID), tile,
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_STAGES_ID),
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),

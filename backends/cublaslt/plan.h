@@ -22,9 +22,10 @@ typedef struct tlob_plan_key {
     int32_t compute;                      /**< the descriptor: FP32 must never run a plan made for TF32 */
     int32_t epilogue;                     /**< the descriptor; support differs between epilogues */
     int32_t align_a, align_b, align_c, align_d; /**< algorithms need alignment: one chosen for 16 bytes faults at 4 */
-    int32_t align_bias, align_aux; /**< likewise, and there is no preference for them; of the bias or bgrad; 0 without */
-    int32_t reads_c;  /**< beta != 0: may be another kernel, which a warm call must have loaded */
-    int32_t in_place; /**< C is D: likewise */
+    int32_t align_bias; /**< likewise, of the bias or bgrad, and there is no preference for it; 0 without either */
+    int32_t align_aux;  /**< likewise; 0 without aux */
+    int32_t reads_c;    /**< beta != 0: may be another kernel, which a warm call must have loaded */
+    int32_t in_place;   /**< C is D: likewise */
 } tlob_plan_key;
 
 /** Descriptors and an algorithm. Nothing in it changes after it is made but the pointers of the epilogue. */
@@ -34,7 +35,7 @@ typedef struct tlob_plan {
     cublasLtMatrixLayoutOpaque_t a, b, c; /**< `c` serves D as well */
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes; /**< what the algorithm uses of the lane's workspace */
-    const void *bias;       /**< the pointer that `desc` holds: the bias, or bgrad, which the library takes in its place */
+    const void *bias;       /**< the pointer that `desc` holds: the bias, or bgrad, which goes by the same name */
     const void *aux;        /**< likewise */
 } tlob_plan;
 

@@ -52,7 +52,7 @@ TLOB_ELEMENT tlob_real tlob_gelu_slope(tlob_real z) {
 
 /** Rows of a column that the host computes at a time: they stay in the first-level cache. A multiple of 8: whole bytes
  *  of a mask. */
-#define TLOB_TILE_ROWS 256
+#    define TLOB_TILE_ROWS 256
 
 /** `rows` rows from `row` of column `column` of one matrix of the batch. */
 typedef struct tlob_tile {

@@ -86,7 +86,7 @@ static __device__ float term(const tlob_finish_args &a, const float *from, int64
     return *from;
 }
 
-/** The terms lane, lane + 32, ... of a row in order; D is stored. Some are loaded ahead, before a store is in the way. */
+/** The terms lane, lane + 32, ... of a row in order; D is stored. Some are loaded before a store is in the way. */
 template <tlob_epilogue E>
 static __device__ double walk(const tlob_finish_args &a, const summed &s, int64_t matrix, int64_t row, int lane) {
     constexpr int ahead = 4;
@@ -135,8 +135,7 @@ template <tlob_epilogue E> static __global__ void __launch_bounds__(TILE *TILE) 
     }
 }
 
-template <tlob_epilogue E>
-static int each_sum(struct CUstream_st *stream, const tlob_finish_args &a, const summed &s) {
+template <tlob_epilogue E> static int each_sum(struct CUstream_st *stream, const tlob_finish_args &a, const summed &s) {
     return launch(stream, (s.rows + TILE - 1) / TILE * s.batch * TILE * TILE, TILE * TILE, sums<E>, a, s);
 }
 

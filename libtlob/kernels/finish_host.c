@@ -85,12 +85,10 @@ static void sum_operand(const tlob_gemm *g, const tlob_gemm_operands *x, int64_t
     float *bgrad = x->bgrad + b * g->stride_bias;
     if (g->epilogue == TLOB_EPILOGUE_BGRADA) {
         bool across = g->transa == TLOB_OP_N;
-        sum_over_k(g->k ? x->a + b * g->stride_a : NULL, g->m, across ? 1 : g->lda, g->k,
-                   across ? g->lda : 1, bgrad);
+        sum_over_k(g->k ? x->a + b * g->stride_a : NULL, g->m, across ? 1 : g->lda, g->k, across ? g->lda : 1, bgrad);
     } else {
         bool across = g->transb == TLOB_OP_T;
-        sum_over_k(g->k ? x->b + b * g->stride_b : NULL, g->n, across ? 1 : g->ldb, g->k,
-                   across ? g->ldb : 1, bgrad);
+        sum_over_k(g->k ? x->b + b * g->stride_b : NULL, g->n, across ? 1 : g->ldb, g->k, across ? g->ldb : 1, bgrad);
     }
 }
 

@@ -27,9 +27,9 @@ typedef struct tlob_affine_args {
 } tlob_affine_args;
 
 /**
- * The rest of an epilogue on D = z without bias (tlob_epilogue has the formulas): bias, activation, mask or derivative in
- * place, aux, and bgrad. Sizes, strides and the epilogue are those of `gemm`; BGRADA and BGRADB read A or B and leave D.
- * With k = 0 their sums are 0.
+ * The rest of an epilogue on D = z without bias (tlob_epilogue has the formulas): bias, activation, mask or derivative
+ * in place, aux, and bgrad. Sizes, strides and the epilogue are those of `gemm`. BGRADA and BGRADB read A or B and leave
+ * D; with k = 0 their sums are 0. A mask's bits past m become anything, but no byte outside (ld_aux/8)*n is touched.
  */
 typedef struct tlob_finish_args {
     tlob_gemm gemm;

@@ -28,8 +28,8 @@ TLOB_KERNEL_LIST(cuda);
     {                                                                                                                  \
         .affine = tlob_##space##_affine, .finish = tlob_##space##_finish,                                              \
         .attend_forward = tlob_##space##_attend_forward, .attend_backward = tlob_##space##_attend_backward,            \
-        .cross_entropy = tlob_##space##_cross_entropy, .row_sum = tlob_##space##_row_sum,                              \
-        .adam = tlob_##space##_adam, .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform,       \
+        .cross_entropy = tlob_##space##_cross_entropy, .row_sum = tlob_##space##_row_sum, .adam = tlob_##space##_adam, \
+        .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform,                                    \
     }
 
 #ifdef __cplusplus

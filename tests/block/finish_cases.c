@@ -140,7 +140,8 @@ static void check_matrix(const lab *l, const trial *t, int64_t p, const float *d
             cr_assert(!is_relu(g->epilogue) || isnan(want) || !signbit(d[at]), "%s: D[%ld, %ld] is below +0", t->what,
                       (long)i, (long)j);
             if (t->traits->writes_aux && t->traits->aux_is_mask)
-                cr_assert_eq(bit_of(aux, at_aux), !(z < 0), "%s: mask[%ld, %ld] of z = %g", t->what, (long)i, (long)j, z);
+                cr_assert_eq(bit_of(aux, at_aux), !(z < 0), "%s: mask[%ld, %ld] of z = %g", t->what, (long)i, (long)j,
+                             z);
             else if (t->traits->writes_aux)
                 expect_value(t, "aux", i, j, aux[at_aux], z, bound);
             written[at] = true;
@@ -226,9 +227,9 @@ static tlob_gemm problem(tlob_epilogue epilogue, int ops, int64_t m, int64_t n, 
 }
 
 void case_finish(lab *l) {
-    static const int64_t shapes[][3] = {{1, 1, 1},    {1, 5, 3},   {2, 33, 4},   {31, 2, 65}, {32, 32, 32}, {33, 7, 129},
-                                        {127, 3, 1},  {128, 3, 2}, {129, 3, 40}, {144, 9, 5}, {257, 2, 3},  {3, 1000, 2},
-                                        {40, 130, 0}, {5, 2, 700}, {600, 1, 33}};
+    static const int64_t shapes[][3] = {{1, 1, 1},    {1, 5, 3},    {2, 33, 4},   {31, 2, 65},  {32, 32, 32},
+                                        {33, 7, 129}, {127, 3, 1},  {128, 3, 2},  {129, 3, 40}, {144, 9, 5},
+                                        {257, 2, 3},  {3, 1000, 2}, {40, 130, 0}, {5, 2, 700},  {600, 1, 33}};
     for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
         bool operand = e == TLOB_EPILOGUE_BGRADA || e == TLOB_EPILOGUE_BGRADB;
         for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
@@ -238,7 +239,8 @@ void case_finish(lab *l) {
                     try_finish(l, &g);
                     g = problem((tlob_epilogue)e, ops, shapes[s][0], shapes[s][1], shapes[s][2], 3, pad);
                     try_finish(l, &g);
-                    g.stride_bias *= g.epilogue != TLOB_EPILOGUE_NONE && tlob_epilogue_get_traits(g.epilogue)->writes_bgrad;
+                    g.stride_bias *=
+                        g.epilogue != TLOB_EPILOGUE_NONE && tlob_epilogue_get_traits(g.epilogue)->writes_bgrad;
                     if (!g.stride_bias) /* one bias for all */
                         try_finish(l, &g);
                 }
@@ -248,8 +250,8 @@ void case_finish(lab *l) {
 }
 
 void case_finish_pathological(lab *l) {
-    static const float values[] = {NAN,   INFINITY, -INFINITY, 0.0f,  -0.0f,   1.0f,    -1.0f,  FLT_MAX,
-                                   -FLT_MAX, 1e15f, -1e15f,    20.0f, -20.0f, 1e-30f, -1e-30f, 5.0f};
+    static const float values[] = {NAN,      INFINITY, -INFINITY, 0.0f,  -0.0f,  1.0f,   -1.0f,   FLT_MAX,
+                                   -FLT_MAX, 1e15f,    -1e15f,    20.0f, -20.0f, 1e-30f, -1e-30f, 5.0f};
     enum { COUNT = sizeof(values) / sizeof(values[0]) };
     for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
         if (e == TLOB_EPILOGUE_BGRADA || e == TLOB_EPILOGUE_BGRADB)

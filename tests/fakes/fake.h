@@ -28,13 +28,13 @@ typedef struct fake_state {
     size_t workspace_bytes;
     tlob_gemm gemm; /**< the last product, translated back into a problem */
     tlob_gemm_operands x;
-    uint32_t alignment[4];      /**< preferences of the last heuristic query for A, B, C, D */
-    uint64_t workspace_limit;   /**< likewise */
-    const void *bias_at_query;  /**< the pointer of the bias or bgrad in the descriptor at the last query */
-    const void *aux_at_query;   /**< likewise */
-    uint32_t epilogue;          /**< the vendor's number of the epilogue of the last product */
-    uint32_t config[9];         /**< what the attributes of every algorithm are, by cublasLtMatmulAlgoConfigAttributes_t */
-    uint64_t algorithm;         /**< number of the algorithm that the last product ran with: queries count them */
+    uint32_t alignment[4];     /**< preferences of the last heuristic query for A, B, C, D */
+    uint64_t workspace_limit;  /**< likewise */
+    const void *bias_at_query; /**< the pointer of the bias or bgrad in the descriptor at the last query */
+    const void *aux_at_query;  /**< likewise */
+    uint32_t epilogue;         /**< the vendor's number of the epilogue of the last product */
+    uint32_t config[9];        /**< attributes of every algorithm, by cublasLtMatmulAlgoConfigAttributes_t */
+    uint64_t algorithm;        /**< number of the algorithm that the last product ran with: queries count them */
     uint64_t queries;
 } fake_state;
 

@@ -215,8 +215,9 @@ static bool translate(const desc *d, const layout *a, const layout *b, const lay
                      .stride_aux = d->stride_aux,
                      .stride_bias = d->stride_bias};
     g->compute = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? TLOB_COMPUTE_TF32 : TLOB_COMPUTE_FP32;
-    return epilogue(d->epilogue, &g->epilogue) && takes(d, g) && (int64_t)(ta ? a->cols : a->rows) == g->m && (int64_t)(tb ? b->cols : b->rows) == g->k &&
-           (int64_t)(tb ? b->rows : b->cols) == g->n && a->batch == c->batch && b->batch == c->batch;
+    return epilogue(d->epilogue, &g->epilogue) && takes(d, g) && (int64_t)(ta ? a->cols : a->rows) == g->m &&
+           (int64_t)(tb ? b->cols : b->rows) == g->k && (int64_t)(tb ? b->rows : b->cols) == g->n &&
+           a->batch == c->batch && b->batch == c->batch;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaque, const void *alpha, const void *a,

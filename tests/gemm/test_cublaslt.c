@@ -11,8 +11,7 @@ static tlob_stream_stats stats;
 static char workspace[256];
 static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
 static _Alignas(256) float a[64], b[64], c[64], d[64], bias[64], bgrad[64], aux[1024];
-static const tlob_gemm_operands operands = {
-    .a = a, .b = b, .c = c, .d = d, .bias = bias, .bgrad = bgrad, .aux = aux};
+static const tlob_gemm_operands operands = {.a = a, .b = b, .c = c, .d = d, .bias = bias, .bgrad = bgrad, .aux = aux};
 
 static tlob_status open_lane(void) {
     tlob_lane_params params = {
