@@ -282,20 +282,19 @@ static void make_data(int i, parity_case *c) {
 
 /* One operand spans more than 2^31 elements, of which few columns are used. */
 static void make_huge(int i, parity_case *c) {
-    static const char *const which[] = {"a", "b", "c-relu_bias", "batch", "aux-gelu", "aux-dgelu"};
-    const int64_t far = (int64_t)1 << 28;
+    static const char *const which[] = {"a", "b", "batch", "c", "c-bias", "c-relu_bias", "aux-gelu", "aux-dgelu"};
+    static const tlob_epilogue epilogues[] = {
+        TLOB_EPILOGUE_NONE, TLOB_EPILOGUE_NONE,      TLOB_EPILOGUE_NONE,          TLOB_EPILOGUE_NONE,
+        TLOB_EPILOGUE_BIAS, TLOB_EPILOGUE_RELU_BIAS, TLOB_EPILOGUE_GELU_AUX_BIAS, TLOB_EPILOGUE_DGELU_BGRAD};
     c->huge = true;
     c->gemm = parity_problem(i == 0 ? 2 : 0, 9, 9, 64, 0);
-    c->gemm.beta = i == 2 ? -0.5f : 0;
-    if (i == 3)
-        parity_make_batch(&c->gemm, 9, 0);
     if (i == 2)
-        c->gemm.epilogue = TLOB_EPILOGUE_RELU_BIAS;
-    if (i > 3)
-        parity_set_epilogue(&c->gemm, i == 4 ? TLOB_EPILOGUE_GELU_AUX_BIAS : TLOB_EPILOGUE_DGELU_BGRAD, 0, 0, false);
-    int64_t *const apart[] = {&c->gemm.lda,      &c->gemm.ldb,    &c->gemm.ldc,
-                              &c->gemm.stride_b, &c->gemm.ld_aux, &c->gemm.ld_aux};
-    *apart[i] = far;
+        parity_make_batch(&c->gemm, 9, 0);
+    parity_set_epilogue(&c->gemm, epilogues[i], 0, 0, false);
+    int64_t *const apart[] = {&c->gemm.lda, &c->gemm.ldb, &c->gemm.stride_b, &c->gemm.ldc,
+                              &c->gemm.ldc, &c->gemm.ldc, &c->gemm.ld_aux,   &c->gemm.ld_aux};
+    *apart[i] = (int64_t)1 << 28;
+    c->gemm.beta = apart[i] == &c->gemm.ldc ? -0.5f : 0;
     parity_name(c, "%s", which[i]);
 }
 
@@ -319,7 +318,7 @@ static const parity_group own_groups[] = {
     {"axis", 5, make_axis},
     {"offset", 15, make_offset},
     {"data", 24, make_data},
-    {"huge", 6, make_huge},
+    {"huge", 8, make_huge},
     {0},
 };
 

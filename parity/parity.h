@@ -27,7 +27,8 @@
  *
  * That is the bound of z. What an epilogue makes of it:
  *
- *     RELU*:        the same, for ReLU has Lipschitz constant 1; a mask's bit is free where |z| is within the bound of z
+ *     RELU*:        the same, for ReLU has Lipschitz constant 1; a mask's bit is free where |z| is within the bound of z;
+ *                   on a device a NaN in z may be 0 or NaN in D, but for RELU_AUX_BIAS
  *     GELU*:        1.13 times as much, the largest slope of GELU (1.1290 at z = 1.41), and on a device PARITY_GELU s:
  *                   an approximate tanh that is off by e moves 0.5 z (1 + tanh) by |z| e / 2. cuBLASLt 13.1 was
  *                   measured to be off by 3.6e-6 at z = 1; 2^-16 leaves room for other arguments

@@ -34,7 +34,7 @@ typedef enum tlob_compute {
  * and Gimpel 2016), as in cuBLASLt.
  *
  * Where the textbooks leave a choice, every backend does what cuBLASLt 13.1 was measured to do: a NaN in z gives 0 through
- * RELU and RELU_BIAS, and NaN through RELU_AUX_BIAS and GELU; a mask has 0 where z < 0 and 1 elsewhere, so that the
+ * RELU and RELU_BIAS (but NaN from some algorithms of cublaslt), and NaN through RELU_AUX_BIAS and GELU; a mask has 0 where z < 0 and 1 elsewhere, so that the
  * gradient at z = 0 is 1; beta C is added before the mask or the derivative is applied.
  */
 typedef enum tlob_epilogue {
