@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,8 @@ typedef struct bench_options {
     bool json;
 } bench_options;
 
-enum { WHAT_NONE = -1, WHAT_QKV, WHAT_BLOCK };
-static const char *const what_names[] = {"qkv", "block", NULL};
+enum { WHAT_NONE = -1, WHAT_QKV, WHAT_BLOCK, WHAT_CALL };
+static const char *const what_names[] = {"qkv", "block", "call", NULL};
 
 enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON };
 
@@ -41,6 +42,9 @@ static const char doc[] =
     "strided-batched call and as three calls; N is 64, 256, 1024, 4096. The ratio is three calls over one.\n"
     "\n"
     "block: the block's forward pass alone, and forward and backward, on 256 and 65536 samples.\n"
+    "\n"
+    "call: what a warm call of tlob_gemm_run_on costs the host (a product of 16 x 256 x 32, read by the clock, without "
+    "waiting for the device), against one bare call of cuBLAS or cuBLASLt with the same arguments. Needs a GPU.\n"
     "\n"
     "On a GPU each is timed with events, `stream' where calls are issued from the host one after the other, and "
     "`graph' "
@@ -73,7 +77,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (options->what == WHAT_NONE)
-            argp_error(state, "say what to time: qkv or block");
+            argp_error(state, "say what to time: qkv, block or call");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -327,6 +331,95 @@ static bool bench_block(bench *b) {
     return bench_block_at(b, 256) && bench_block_at(b, 65536);
 }
 
+// --- call ---
+
+typedef struct warm_call {
+    const char *backend;
+    tlob_gemm gemm;
+    tlob_gemm_operands x;
+} warm_call;
+
+static tlob_status run_warm(const void *user, tlob_stream *stream) {
+    const warm_call *call = user;
+    return tlob_gemm_run_on(stream, call->backend, &call->gemm, &call->x);
+}
+
+// Microseconds of host time a call. The device is waited for between samples, so that its queue is never full.
+static bool time_calls(bench *b, const bench_work *work, int calls, double *us) {
+    tlob_status status = TLOB_OK;
+    double start = cli_seconds();
+    for (int i = 0; i < calls && !status; i++)
+        status = work->enqueue(work->user, b->stream);
+    *us = 1e6 * (cli_seconds() - start) / calls;
+    if (!status && !(status = tlob_stream_sync(b->stream)))
+        return true;
+    cli_error("bench: a call failed: %s", tlob_status_name(status));
+    return false;
+}
+
+static bool compare_calls(bench *b, const char *what, const bench_work works[2]) {
+    enum { CALLS = 50, WARM_UP = 20 };
+    static const char *const names[] = {"bare", "libtlob"};
+    int repeat = b->options->repeat ? b->options->repeat : 1001;
+    double *samples = malloc(2 * (size_t)repeat * sizeof *samples);
+    bool good = samples != NULL;
+    size_t heap = 0;
+    for (int r = -WARM_UP; good && r < repeat; r++) {
+        if (r == 0)
+            heap = mallinfo2().uordblks;
+        for (int i = 0; good && i < 2; i++) {
+            int work = r % 2 ? 1 - i : i;
+            double us;
+            good = time_calls(b, &works[work], CALLS, &us);
+            if (r >= 0)
+                samples[work * repeat + r] = us;
+        }
+    }
+    size_t grown = mallinfo2().uordblks - heap;
+    times result[2];
+    for (int i = 0; good && i < 2; i++)
+        result[i] = summarize(samples + i * repeat, repeat);
+    free(samples);
+    if (!good)
+        return false;
+    report(b, what, D_IN * 8, BENCH_WALL, names, result);
+    if (b->options->json)
+        cJSON_AddNumberToObject(cJSON_GetArrayItem(b->rows, cJSON_GetArraySize(b->rows) - 1), "heap_growth_bytes",
+                                (double)grown);
+    else
+        printf("%-12s libtlob costs %.3f us more; the heap grew by %zu bytes\n", "",
+               result[1].median - result[0].median, grown);
+    return true;
+}
+
+static bool bench_call(bench *b) {
+    const int64_t n = D_IN * 8;
+    if (!b->cuda) {
+        cli_error("bench call compares with cuBLAS, and so needs a GPU");
+        return false;
+    }
+    tlob_settings settings;
+    tlob_context_settings(b->ctx, &settings);
+    tlob_buffer *w = make_data(b, D_OUT * D_IN, 0), *x = make_data(b, D_IN * n, 1), *q = make_data(b, D_OUT * n, 2);
+    bench_bare *bare = NULL;
+    bool good = w && x && q;
+    if (good) {
+        tlob_gemm gemm = tlob_gemm_init(D_OUT, n, D_IN);
+        gemm.compute = settings.compute;
+        const tlob_gemm_operands operands = {.a = tlob_buffer_data(w), .b = tlob_buffer_data(x),
+                                             .d = tlob_buffer_data(q)};
+        const warm_call classic = {"cublas_classic", gemm, operands}, lt = {"cublaslt", gemm, operands};
+        good = bench_bare_open(b->cuda, &gemm, operands.a, operands.b, operands.d, &bare) &&
+               compare_calls(b, "classic", (bench_work[2]){{bench_bare_classic, bare}, {run_warm, &classic}}) &&
+               compare_calls(b, "cublaslt", (bench_work[2]){{bench_bare_lt, bare}, {run_warm, &lt}});
+    }
+    bench_bare_close(&bare);
+    tlob_buffer_destroy(&q);
+    tlob_buffer_destroy(&x);
+    tlob_buffer_destroy(&w);
+    return good;
+}
+
 // --- around it ---
 
 static bool bench_open(bench *b) {
@@ -340,6 +433,8 @@ static bool bench_open(bench *b) {
 
 // What the numbers depend on.
 static void describe(bench *b, cJSON *json) {
+    static const char *const first[] = {"one call", "forward", "bare"};
+    static const char *const second[] = {"three calls", "forward and backward", "libtlob"};
     char device[192], policy[64], cublas[64] = "none";
     tlob_settings settings;
     int driver, runtime;
@@ -368,8 +463,7 @@ static void describe(bench *b, cJSON *json) {
     if (!b->cuda)
         printf("Timed on the host by the clock: this says nothing about a GPU.\n");
     printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio\n", "what", "N", "mode",
-           b->options->what == WHAT_QKV ? "one call" : "forward",
-           b->options->what == WHAT_QKV ? "three calls" : "forward and backward");
+           first[b->options->what], second[b->options->what]);
 }
 
 static int run_bench(bench *b) {
@@ -377,7 +471,8 @@ static int run_bench(bench *b) {
     describe(b, json);
     if (json)
         b->rows = cJSON_AddArrayToObject(json, "results");
-    bool good = b->options->what == WHAT_QKV ? bench_qkv(b) : bench_block(b);
+    static bool (*const run[])(bench *) = {bench_qkv, bench_block, bench_call};
+    bool good = run[b->options->what](b);
     char *text = good && json ? cJSON_Print(json) : NULL;
     if (text)
         printf("%s\n", text);

@@ -40,4 +40,16 @@ struct CUstream_st *bench_cuda_stream(const bench_cuda *cuda);
 bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, const bench_plan *plan,
                         double *samples);
 
+// A product m x n x k, packed, D = A B, as `tlob bench call` runs it without libtlob: on a vendor's handle of its own, in
+// the compute mode of `gemm`, with everything that can be prepared prepared. bench_bare_close is due in both cases.
+typedef struct bench_bare bench_bare;
+bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,
+                     bench_bare **bare);
+void bench_bare_close(bench_bare **bare);
+
+// `enqueue` of a bench_work whose `user` is a bench_bare: one cublasGemmEx, one cublasLtMatmul. TLOB_ERR_BACKEND if it
+// fails.
+tlob_status bench_bare_classic(const void *bare, tlob_stream *stream);
+tlob_status bench_bare_lt(const void *bare, tlob_stream *stream);
+
 #endif

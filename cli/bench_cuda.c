@@ -1,6 +1,8 @@
 // Timing on a GPU: events around calls that are issued from the host or replayed from a graph.
 #include "cli/bench.h"
 
+#include <cublasLt.h>
+#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 #include <stdlib.h>
@@ -113,4 +115,117 @@ bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, 
             cudaGraphExecDestroy(graphs[i]);
     free(graphs);
     return good;
+}
+
+// --- without libtlob ---
+
+struct bench_bare {
+    cudaStream_t stream;
+    tlob_gemm gemm;
+    const float *a, *b;
+    float *d;
+    void *workspace;
+    cublasHandle_t classic;
+    cublasLtHandle_t lt;
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t layout_a, layout_b, layout_d;
+    cublasLtMatmulAlgo_t algo;
+    size_t algo_workspace;
+};
+
+static bool check_vendor(cublasStatus_t code, const char *call) {
+    if (code)
+        cli_error("%s: %s", call, cublasGetStatusName(code));
+    return !code;
+}
+
+static cublasComputeType_t compute_type(const tlob_gemm *gemm) {
+    return gemm->compute == TLOB_COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static bool open_classic(bench_bare *bare) {
+    return check_vendor(cublasCreate(&bare->classic), "cublasCreate") &&
+           check_vendor(cublasSetStream(bare->classic, bare->stream), "cublasSetStream") &&
+           check_vendor(cublasSetWorkspace(bare->classic, bare->workspace, TLOB_WORKSPACE_BYTES_DEFAULT),
+                        "cublasSetWorkspace");
+}
+
+static bool init_layout(cublasLtMatrixLayoutOpaque_t *layout, int64_t rows, int64_t cols, int64_t ld) {
+    return check_vendor(cublasLtMatrixLayoutInit(layout, CUDA_R_32F, (uint64_t)rows, (uint64_t)cols, ld),
+                        "cublasLtMatrixLayoutInit");
+}
+
+static bool open_lt(bench_bare *bare) {
+    const tlob_gemm *g = &bare->gemm;
+    size_t workspace = TLOB_WORKSPACE_BYTES_DEFAULT;
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    if (!check_vendor(cublasLtCreate(&bare->lt), "cublasLtCreate") ||
+        !check_vendor(cublasLtMatmulDescInit(&bare->desc, compute_type(g), CUDA_R_32F), "cublasLtMatmulDescInit") ||
+        !init_layout(&bare->layout_a, g->m, g->k, g->lda) || !init_layout(&bare->layout_b, g->k, g->n, g->ldb) ||
+        !init_layout(&bare->layout_d, g->m, g->n, g->ldc) ||
+        !check_vendor(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit") ||
+        !check_vendor(cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                           &workspace, sizeof workspace),
+                      "cublasLtMatmulPreferenceSetAttribute") ||
+        !check_vendor(cublasLtMatmulAlgoGetHeuristic(bare->lt, &bare->desc, &bare->layout_a, &bare->layout_b,
+                                                     &bare->layout_d, &bare->layout_d, &preference, 1, &result, &found),
+                      "cublasLtMatmulAlgoGetHeuristic"))
+        return false;
+    bare->algo = result.algo;
+    bare->algo_workspace = result.workspaceSize;
+    return true;
+}
+
+bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,
+                     bench_bare **bare) {
+    *bare = calloc(1, sizeof **bare);
+    if (!*bare) {
+        cli_error("out of memory");
+        return false;
+    }
+    (*bare)->stream = cuda->stream;
+    (*bare)->gemm = *gemm;
+    (*bare)->a = a;
+    (*bare)->b = b;
+    (*bare)->d = d;
+    return check(cudaMalloc(&(*bare)->workspace, TLOB_WORKSPACE_BYTES_DEFAULT), "cudaMalloc") && open_classic(*bare) &&
+           open_lt(*bare);
+}
+
+void bench_bare_close(bench_bare **bare) {
+    if (!*bare)
+        return;
+    if ((*bare)->lt)
+        cublasLtDestroy((*bare)->lt);
+    if ((*bare)->classic)
+        cublasDestroy((*bare)->classic);
+    cudaFree((*bare)->workspace);
+    free(*bare);
+    *bare = NULL;
+}
+
+tlob_status bench_bare_classic(const void *user, tlob_stream *stream) {
+    (void)stream;
+    const bench_bare *bare = user;
+    const tlob_gemm *g = &bare->gemm;
+    cublasStatus_t code =
+        cublasGemmEx_64(bare->classic, CUBLAS_OP_N, CUBLAS_OP_N, g->m, g->n, g->k, &g->alpha, bare->a, CUDA_R_32F, g->lda,
+                        bare->b, CUDA_R_32F, g->ldb, &g->beta, bare->d, CUDA_R_32F, g->ldc, compute_type(g),
+                        CUBLAS_GEMM_DEFAULT);
+    return code ? TLOB_ERR_BACKEND : TLOB_OK;
+}
+
+tlob_status bench_bare_lt(const void *user, tlob_stream *stream) {
+    (void)stream;
+    const bench_bare *bare = user;
+    // The opaque structures are handles by their address, as the *Init functions document.
+    cublasStatus_t code = cublasLtMatmul(
+        bare->lt, (cublasLtMatmulDesc_t)(uintptr_t)&bare->desc, &bare->gemm.alpha, bare->a,
+        (cublasLtMatrixLayout_t)(uintptr_t)&bare->layout_a, bare->b, (cublasLtMatrixLayout_t)(uintptr_t)&bare->layout_b,
+        &bare->gemm.beta, bare->d, (cublasLtMatrixLayout_t)(uintptr_t)&bare->layout_d, bare->d,
+        (cublasLtMatrixLayout_t)(uintptr_t)&bare->layout_d, &bare->algo, bare->workspace, bare->algo_workspace,
+        bare->stream);
+    return code ? TLOB_ERR_BACKEND : TLOB_OK;
 }

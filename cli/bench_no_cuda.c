@@ -21,3 +21,24 @@ bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, 
     (void)cuda, (void)stream, (void)mode, (void)plan, (void)samples;
     return false;
 }
+
+bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,
+                     bench_bare **bare) {
+    (void)cuda, (void)gemm, (void)a, (void)b, (void)d;
+    *bare = NULL;
+    return false;
+}
+
+void bench_bare_close(bench_bare **bare) {
+    (void)bare;
+}
+
+tlob_status bench_bare_classic(const void *bare, tlob_stream *stream) {
+    (void)bare, (void)stream;
+    return TLOB_ERR_NOT_BUILT;
+}
+
+tlob_status bench_bare_lt(const void *bare, tlob_stream *stream) {
+    (void)bare, (void)stream;
+    return TLOB_ERR_NOT_BUILT;
+}

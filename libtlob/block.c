@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "libtlob/parts.h"
+#include "libtlob/range.h"
 
 #define NEVER ((int64_t)-1) /* in place of a number of samples: no forward pass has left anything here */
 
@@ -274,7 +275,9 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
     block->samples = NEVER; /* until all of it is there: a backward pass must not meet one half */
+    tlob_range_push(where);
     status = forward(block, stream, weights, x, samples, y);
+    tlob_range_pop();
     if (status == TLOB_OK)
         block->samples = samples;
     tlob_leave(block->ctx, previous);
@@ -382,7 +385,9 @@ tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const fl
     int previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
+    tlob_range_push("tlob_block_backward");
     status = backward(block, stream, weights, x, dy, dweights, dx);
+    tlob_range_pop();
     tlob_leave(block->ctx, previous);
     return status;
 }

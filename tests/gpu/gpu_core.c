@@ -284,3 +284,140 @@ Test(gpu_core, a_process_may_end_without_cleaning_up) {
     OK(tlob_stream_create(ctx, &stream));
     cr_assert_eq(cudaLaunchHostFunc(tlob_stream_cuda(stream), sleep_50_ms, NULL), cudaSuccess);
 }
+
+/* --- the framework on a device --------------------------------------------------------------------------------- */
+
+/* A product of ones on every backend of a context; d is 8 x 8. */
+typedef struct workbench {
+    tlob_context *ctx;
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    tlob_gemm gemm;
+    tlob_gemm_operands x;
+} workbench;
+
+static workbench open_workbench(tlob_context_params params) {
+    workbench w = {.gemm = tlob_gemm_init(8, 8, 8)};
+    OK(tlob_context_create(&w.ctx, &params));
+    OK(tlob_stream_create(w.ctx, &w.stream));
+    OK(tlob_buffer_create(w.ctx, 4096, &w.buffer));
+    OK(tlob_fill(w.stream, tlob_buffer_data(w.buffer), 0, 4096));
+    float *p = tlob_buffer_data(w.buffer);
+    w.x = (tlob_gemm_operands){.a = p, .b = p + 64, .d = p + 128};
+    return w;
+}
+
+static void close_workbench(workbench *w) {
+    tlob_buffer_destroy(&w->buffer);
+    tlob_stream_close(&w->stream);
+    tlob_context_destroy(&w->ctx);
+}
+
+static void keep_algorithm(void *user, const tlob_trace *trace) {
+    snprintf(user, 128, "%s", trace->algorithm);
+}
+
+Test(gpu_core, an_explanation_names_the_algorithm_that_runs) {
+    NEED_GPU();
+    static const char *const backends[] = {"cublas_classic", "cublaslt"};
+    for (int i = 0; i < 2; i++) {
+        char traced[128] = "";
+        tlob_context_params params = tlob_context_params_default();
+        params.policy.kind = TLOB_POLICY_FIXED;
+        strcpy(params.policy.backend, backends[i]);
+        params.trace = keep_algorithm;
+        params.trace_user = traced;
+        workbench w = open_workbench(params);
+        tlob_explanation cold, warm;
+        OK(tlob_gemm_explain(w.stream, &w.gemm, &w.x, &cold));
+        OK(tlob_gemm_run(w.stream, &w.gemm, &w.x));
+        OK(tlob_gemm_explain(w.stream, &w.gemm, &w.x, &warm));
+        cr_assert_str_eq(cold.choice.backend, backends[i]);
+        cr_assert_gt(strlen(cold.algorithm), 5);
+        cr_assert_str_eq(cold.algorithm, warm.algorithm);
+        cr_assert_str_eq(traced, warm.algorithm);
+        cr_assert_not(cold.warm && i == 1, "nothing is cached by asking");
+        cr_assert(warm.warm || i == 0);
+        cr_assert_eq(warm.compute, TLOB_COMPUTE_TF32);
+        close_workbench(&w);
+    }
+}
+
+/* Known trap: the caller's device changes under a library that fails. There may be one device only: then it is that one
+ * which must stay, and what the suite of threads does on two. */
+Test(gpu_core, the_callers_device_and_errors_are_as_they_were) {
+    NEED_GPU();
+    int devices, device;
+    cr_assert_eq(cudaGetDeviceCount(&devices), cudaSuccess);
+    workbench w = open_workbench(tlob_context_params_default());
+    float ordinary[64];
+    tlob_gemm_operands misplaced = w.x;
+    misplaced.a = ordinary;
+    tlob_gemm wrong = w.gemm;
+    wrong.lda = 1;
+    for (int caller = 0; caller < devices; caller++) {
+        cr_assert_eq(cudaSetDevice(caller), cudaSuccess);
+        OK(tlob_gemm_run(w.stream, &w.gemm, &w.x));
+        cr_assert_eq(tlob_gemm_run(w.stream, &wrong, &w.x), TLOB_ERR_ARGUMENT);
+        cr_assert_eq(tlob_gemm_run(w.stream, &w.gemm, &misplaced), TLOB_ERR_MEMORY_SPACE);
+        cr_assert_eq(cudaGetDevice(&device), cudaSuccess);
+        cr_assert_eq(device, caller);
+        cr_assert_eq(cudaPeekAtLastError(), cudaSuccess);
+    }
+    cudaSetDevice(0);
+    close_workbench(&w);
+}
+
+/* A pointer is looked at once a stream; one that was refused is refused again. */
+Test(gpu_core, pointers_are_checked_the_first_time) {
+    NEED_GPU();
+    workbench w = open_workbench(tlob_context_params_default());
+    static float ordinary[64];
+    tlob_gemm_operands misplaced = w.x;
+    misplaced.d = ordinary;
+    for (int i = 0; i < 3; i++) {
+        OK(tlob_gemm_run(w.stream, &w.gemm, &w.x));
+        cr_assert_eq(tlob_gemm_run(w.stream, &w.gemm, &misplaced), TLOB_ERR_MEMORY_SPACE);
+    }
+    close_workbench(&w);
+}
+
+static int use_after_fork(workbench *w) {
+    tlob_status status = tlob_gemm_run(w->stream, &w->gemm, &w->x);
+    bool good = status == TLOB_ERR_NO_DEVICE && strstr(tlob_last_error()->message, "fork");
+    good = good && tlob_stream_sync(w->stream) == TLOB_ERR_NO_DEVICE;
+    close_workbench(w);
+    return good ? 0 : 1;
+}
+
+Test(gpu_core, a_context_from_before_a_fork_says_so) {
+    NEED_GPU();
+    workbench w = open_workbench(tlob_context_params_default());
+    pid_t child = fork();
+    if (child == 0)
+        _exit(use_after_fork(&w));
+    int how;
+    cr_assert_eq(waitpid(child, &how, 0), child);
+    cr_assert(WIFEXITED(how) && WEXITSTATUS(how) == 0, "the child's status is 0x%x", (unsigned)how);
+    OK(tlob_gemm_run(w.stream, &w.gemm, &w.x));
+    OK(tlob_stream_sync(w.stream));
+    close_workbench(&w);
+}
+
+/* Known trap: cudaDeviceReset by somebody else takes everything that the context has. */
+Test(gpu_core, a_device_reset_behind_our_back_is_a_status) {
+    NEED_GPU();
+    static const char *const backends[] = {"cublas_classic", "cublaslt"};
+    workbench w = open_workbench(tlob_context_params_default());
+    for (int i = 0; i < 2; i++)
+        OK(tlob_gemm_run_on(w.stream, backends[i], &w.gemm, &w.x));
+    OK(tlob_stream_sync(w.stream));
+    cr_assert_eq(cudaDeviceReset(), cudaSuccess);
+    for (int i = 0; i < 2; i++) {
+        tlob_status status = tlob_gemm_run_on(w.stream, backends[i], &w.gemm, &w.x);
+        status = status ? status : tlob_stream_sync(w.stream);
+        cr_assert_neq(status, TLOB_OK, "%s", backends[i]);
+        cr_assert_gt(strlen(tlob_last_error()->message), 10);
+    }
+    close_workbench(&w);
+}
