@@ -179,7 +179,10 @@ static tlob_status run_affine(tlob_stream *stream, const tlob_gemm *g, const tlo
         .beta = g->beta, .c = x->c, .d = x->d, .bias = g->epilogue == TLOB_EPILOGUE_BIAS ? x->bias : NULL,
     };
     const tlob_space *space = stream->ctx->space;
-    return tlob_fail_cuda(space, space->kernels->affine(stream->cuda_stream, &args), "affine kernel");
+    tlob_status status = tlob_fail_cuda(space, space->kernels->affine(stream->cuda_stream, &args), "affine kernel");
+    if (status != TLOB_OK)
+        tlob_fail_gemm(g);
+    return status;
 }
 
 static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, const tlob_gemm_operands *x) {
@@ -228,8 +231,10 @@ static tlob_status run(tlob_stream *stream, const char *backend, const tlob_gemm
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = ctx->settings.compute;
     int index = choose(ctx, backend, &g, &status);
-    if (index < 0)
+    if (index < 0) {
+        tlob_fail_gemm(&g);
         return status;
+    }
     if ((status = check_supported(ctx->backends[index], &g)) != TLOB_OK)
         return status;
     if (g.m == 0 || g.n == 0 || g.batch == 0)
