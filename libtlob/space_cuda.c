@@ -117,8 +117,8 @@ static int cuda_stream_sync(struct CUstream_st *stream) {
     return reported(cudaStreamSynchronize(stream));
 }
 
-/* The default stream cannot be captured, and cannot be used either while a stream that it waits for is. Any other failure
- * of the query comes from earlier work, and is reported by the call that the question is asked for. */
+/* The default stream cannot be captured, and cannot be used either while a stream that it waits for is. Any other
+ * failure of the query comes from earlier work, and is reported by the call that the question is asked for. */
 static bool cuda_capturing(struct CUstream_st *stream) {
     enum cudaStreamCaptureStatus status;
     int code = reported(cudaStreamIsCapturing(stream, &status));

@@ -204,6 +204,11 @@ Test(run, each_operand_is_needed_where_it_is_read) {
     g.alpha = 0;
     x.a = x.b = NULL;
     OK(tlob_gemm_run(stream, &g, &x));
+    g.beta = 1; /* without a product, the others are needed as ever */
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    NEEDED(c);
+    NEEDED(d);
+    NEEDED(bias);
 #undef NEEDED
 }
 
@@ -355,6 +360,24 @@ Test(run, each_problem_reaches_its_slot_and_no_other) {
     tlob_stream_stats stats;
     OK(tlob_stream_get_stats(stream, &stats));
     cr_assert_eq(stats.products, 5);
+}
+
+static TLOB_GEMM_FN(fail_with_words) {
+    (void)lane;
+    (void)x;
+    return tlob_backend_fail(TLOB_ERR_BACKEND, "cpu_ref", "a call", 7, "SEVEN", gemm, "no");
+}
+
+Test(run, a_product_that_fails_is_not_counted) {
+    tlob_backend_ops failing = tlob_cpu_ref_ops;
+    failing.sgemm = fail_with_words;
+    ctx->backends[0] = &failing;
+    tlob_gemm g = tlob_gemm_init(4, 4, 4);
+    tlob_gemm_operands x = {.a = a, .b = b, .d = d};
+    tlob_stream_stats stats;
+    FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_BACKEND, "SEVEN (7)");
+    OK(tlob_stream_get_stats(stream, &stats));
+    cr_assert_eq(stats.products, 0);
 }
 
 Test(run, a_closed_context_is_said_to_be_one) {
