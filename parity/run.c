@@ -180,11 +180,11 @@ static bool check_guards(run *r) {
 }
 
 /* NaN where NaN is expected, the same infinity where one is, a finite number elsewhere. */
-static bool same_kind(float value, long double expected) {
+static bool same_kind(float value, double expected) {
     if (isnan(expected))
         return isnan(value);
     if (isinf(expected))
-        return (long double)value == expected;
+        return (double)value == expected;
     return isfinite(value);
 }
 
@@ -217,12 +217,12 @@ static bool check_values(run *r, tlob_memory memory) {
                 float value = d->after[place(d, p, row, col)];
                 const parity_expectation *want = &r->want[i];
                 double bound = element_bound(r, memory, want->scale);
-                if (!same_kind(value, want->value)) {
+                if (!same_kind(value, (double)want->value)) {
                     note_worst(result, p, row, col, value, (double)want->value, bound);
                     return report(r, PARITY_FAIL, "D[%lld, %lld] of matrix %lld is %g, expected %g", (long long)row,
                                   (long long)col, (long long)p, (double)value, (double)want->value);
                 }
-                if (!isfinite(want->value))
+                if (!isfinite((double)want->value))
                     continue;
                 double error = (double)fabsl(value - want->value);
                 double ratio = error == 0 ? 0 : error / bound; /* infinite where the data is exact */

@@ -26,10 +26,11 @@ static bool as_expected(const tlob_gemm *g, const tlob_gemm_operands *x, const f
         for (int64_t j = 0; j < g->n; j++) {
             parity_expect(g, x, p, j, column);
             for (int64_t i = 0; i < g->m; i++) {
-                long double got = d[p * g->stride_c + j * g->ldc + i], want = column[i].value;
-                good = good && (isfinite(want) ? fabsl(got - want) <= parity_bound(g, TLOB_MEMORY_CUDA, column[i].scale)
-                                : isnan(want)  ? isnan(got)
-                                               : got == want);
+                double got = d[p * g->stride_c + j * g->ldc + i], want = (double)column[i].value;
+                if (!isfinite(want))
+                    good = good && (isnan(want) ? isnan(got) : got == want);
+                else
+                    good = good && fabs(got - want) <= parity_bound(g, TLOB_MEMORY_CUDA, column[i].scale);
             }
         }
     free(column);
