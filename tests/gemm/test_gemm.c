@@ -376,8 +376,13 @@ Test(run, a_product_that_fails_is_not_counted) {
     tlob_gemm_operands x = {.a = a, .b = b, .d = d};
     tlob_stream_stats stats;
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_BACKEND, "SEVEN (7)");
+    const tlob_error *error = tlob_last_error();
+    cr_assert(error->vendor_code == 7 && error->has_gemm && error->backend[0]);
     OK(tlob_stream_get_stats(stream, &stats));
     cr_assert_eq(stats.products, 0);
+    FAILS(tlob_gemm_run(NULL, &g, &x), TLOB_ERR_ARGUMENT, "stream");
+    cr_assert(!error->vendor_code && !error->vendor[0] && !error->has_gemm && !error->backend[0],
+              "a failure keeps nothing of the one before it");
 }
 
 Test(run, a_closed_context_is_said_to_be_one) {
