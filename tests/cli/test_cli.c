@@ -293,6 +293,14 @@ Test(cli, a_trained_model_beats_the_majority_and_eval_agrees_with_train) {
     cr_expect_gt(run_figure(strstr(r->out, "\npart"), "samples"), 4000);
 }
 
+Test(cli, a_class_that_never_occurs_is_no_part_of_macro_f1) {
+    run_good("$T synth --out d --rows 1500");
+    const run_result *r = run_good("$T train " FILES "--theta 1 --lr 0.05 --steps 100 --out m");
+    cr_expect_eq(run_figure(r->out, "majority"), 1);
+    cr_expect_eq(run_figure(r->out, "accuracy"), 1);
+    cr_expect_eq(run_figure(r->out, "macro_f1"), 1);
+}
+
 Test(cli, sequences_attend_along_time) {
     static char trained[1 << 16];
     run_good("$T synth --out d --rows 3000");
