@@ -22,13 +22,13 @@ enum { PART_ALL, PART_TRAINING, PART_VALIDATION };
 static const char *const part_names[] = {"all", "training", "validation", NULL};
 
 static const struct argp_option own_options[] = {
-    {NULL, 0, NULL, 0, "Evaluation:", 1},
-    {"model", KEY_MODEL, "FILE", 0, "The model that `tlob train' wrote: needed", 1},
+    {NULL, 0, NULL, 0, "Evaluation:", 4},
+    {"model", KEY_MODEL, "FILE", 0, "The model that `tlob train' wrote: needed", 4},
     {"part", KEY_PART, "PART", 0,
      "Which samples: all (default), or the training or validation part by the model's train-share: given the files "
      "that "
      "it was trained on, the same samples as then",
-     1},
+     4},
     {0},
 };
 
