@@ -40,7 +40,8 @@ Test(cli, every_command_has_a_manual) {
         cr_expect_str_empty(r->err);
         cr_expect(strstr(run_good("$T --help")->out, commands[i]));
     }
-    cr_expect(strstr(run_good("$T eval --help")->out, " Evaluation:\n      --model"), "options of two groups are mixed");
+    cr_expect(strstr(run_good("$T eval --help")->out, " Evaluation:\n      --model"),
+              "options of two groups are mixed");
     cr_expect(strstr(run_good("$T --version")->out, "tlob "));
     cr_expect(strstr(run_good("$T help")->out, "Usage"));
 }
