@@ -1,5 +1,9 @@
 #include "cli/data.h"
 
+#include "io/atomic_file.h"
+
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +35,10 @@ static void append(struct argp_state *state, const char ***list, int *count, con
     ++*count;
 }
 
+const char *const cli_odd_rows_names[] = {
+    [LOB_ODD_ERROR] = "error", [LOB_ODD_KEEP] = "keep", [LOB_ODD_DROP] = "drop", NULL};
+
 static error_t parse_data(int key, char *arg, struct argp_state *state) {
-    static const char *const odd_rows[] = {"error", "keep", "drop", NULL};
     cli_data_options *options = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
@@ -45,10 +51,12 @@ static error_t parse_data(int key, char *arg, struct argp_state *state) {
         append(state, &options->orderbooks, &options->n_orderbooks, arg);
         return 0;
     case KEY_ODD_ROWS:
-        options->read.odd_rows = (lob_odd_rows)cli_choice(state, "--odd-rows", arg, odd_rows);
+        options->read.odd_rows = (lob_odd_rows)cli_choice(state, "--odd-rows", arg, cli_odd_rows_names);
+        options->odd_rows_given = true;
         return 0;
     case KEY_DROP_HIDDEN:
         options->read.drop_hidden = 1;
+        options->drop_hidden_given = true;
         return 0;
     case ARGP_KEY_END:
         if (!options->n_messages && !options->n_orderbooks)
@@ -67,6 +75,18 @@ const struct argp cli_data_argp = {.options = data_options, .parser = parse_data
 void cli_data_free(cli_data_options *options) {
     free(options->messages);
     free(options->orderbooks);
+}
+
+bool cli_output_spares_input(const cli_data_options *options, const char *name, const char *path) {
+    for (int i = 0; path && i < options->n_messages; i++)
+        for (int side = 0; side < 2; side++) {
+            const char *input = side ? options->orderbooks[i] : options->messages[i];
+            if (io_atomic_same(path, input)) {
+                cli_error("%s %s would overwrite the input %s: name another file", name, path, input);
+                return false;
+            }
+        }
+    return true;
 }
 
 int cli_books_read(const cli_data_options *options, cli_books *books, FILE *out) {
@@ -167,8 +187,9 @@ static void parse_theta(struct argp_state *state, const char *arg, lob_dataset_p
     else {
         char *end;
         params->theta_mode = LOB_THETA_GIVEN;
+        errno = 0;
         params->theta = strtod(arg, &end);
-        if (end == arg || *end || !(params->theta >= 0 && params->theta <= 1))
+        if (errno || end == arg || *end || isspace((unsigned char)*arg) || !(params->theta >= 0 && params->theta <= 1))
             argp_error(state, "--theta: '%s' is not one of: mean, half-spread, a number from 0 to 1", arg);
     }
 }

@@ -12,11 +12,17 @@ typedef struct cli_data_options {
     const char **messages, **orderbooks; // point into argv
     int n_messages, n_orderbooks;
     lob_read_params read;
+    bool odd_rows_given, drop_hidden_given;
 } cli_data_options;
+
+extern const char *const cli_odd_rows_names[]; // by lob_odd_rows
 
 extern const struct argp cli_data_argp;
 
 void cli_data_free(cli_data_options *options);
+
+// False, after printing why, if writing to `path` (of the option `name`; may be NULL) would destroy one of the files.
+bool cli_output_spares_input(const cli_data_options *options, const char *name, const char *path);
 
 // The books of all pairs, in the order given.
 typedef struct cli_books {

@@ -22,13 +22,13 @@ enum { PART_ALL, PART_TRAINING, PART_VALIDATION };
 static const char *const part_names[] = {"all", "training", "validation", NULL};
 
 static const struct argp_option own_options[] = {
-    {NULL, 0, NULL, 0, "Evaluation:", 1},
-    {"model", KEY_MODEL, "FILE", 0, "The model that `tlob train' wrote: needed", 1},
+    {NULL, 0, NULL, 0, "Evaluation:", 4},
+    {"model", KEY_MODEL, "FILE", 0, "The model that `tlob train' wrote: needed", 4},
     {"part", KEY_PART, "PART", 0,
      "Which samples: all (default), or the training or validation part by the model's train-share: given the files "
      "that "
      "it was trained on, the same samples as then",
-     1},
+     4},
     {0},
 };
 
@@ -36,8 +36,9 @@ static const char doc[] =
     "Evaluates a model on order-book files: loss, accuracy, macro-F1, the share of the commonest class (majority), the "
     "focus of the attention, each class's scores, and the confusion matrix."
     "\vThe model's file says how inputs and labels are made, and what they are normalised with: nothing is learnt from "
-    "these files. The options of `tlob train' for inputs and labels may be given, but only to make sure: one that "
-    "differs from the model is refused.";
+    "these files. The options of `tlob train' for inputs and labels, and --drop-hidden, may be given, but only to make "
+    "sure: one that differs from the model is refused. Only --odd-rows, whose default here is what the model was "
+    "trained with, may differ.";
 
 static const struct argp_child children[] = {
     {&cli_context_argp, 0, NULL, 0}, {&cli_data_argp, 0, NULL, 0}, {&cli_recipe_argp, 0, NULL, 0}, {0}};
@@ -85,6 +86,10 @@ static bool check_asked(const eval_options *options, const cli_model_file *file)
     static const char *const modes[] = {
         [LOB_THETA_MEAN] = "mean", [LOB_THETA_HALF_SPREAD] = "half-spread", [LOB_THETA_GIVEN] = "(a number)"};
     char asked_windows[128], windows[128];
+    if (options->data.drop_hidden_given && !file->read.drop_hidden) {
+        cli_error("--drop-hidden was asked for, but %s was made without it", options->model);
+        return false;
+    }
     cli_windows_print(&asked->features, asked_windows, sizeof asked_windows);
     cli_windows_print(&has->features, windows, sizeof windows);
     return agrees(options, CLI_GIVEN_LEVELS, "levels", asked->features.levels, has->features.levels) &&
@@ -109,7 +114,11 @@ static lob_dataset *load(const eval_options *options, const cli_model_file *file
         recipe.dataset.train_fraction = 0;
         recipe.dataset.validation_fraction = 1;
     }
-    if (!cli_books_read(&options->data, &books, stdout))
+    cli_data_options files = options->data;
+    files.read.drop_hidden = file->read.drop_hidden;
+    if (!files.odd_rows_given)
+        files.read.odd_rows = file->read.odd_rows;
+    if (!cli_books_read(&files, &books, stdout))
         data = cli_dataset_build(&recipe, &books, &file->norm);
     cli_books_free(&books);
     return data;

@@ -92,7 +92,8 @@ static int write_csv(const char *path, const lob_dataset *data, const lob_featur
     return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
 }
 
-static int write_safetensors(const char *path, const lob_dataset *data, const cli_recipe *recipe) {
+static int write_safetensors(const char *path, const lob_dataset *data, const cli_recipe *recipe,
+                             const lob_read_params *read) {
     const lob_dataset_params *params = &recipe->dataset;
     int64_t events = (int64_t)data->events, samples = (int64_t)data->samples, n = data->features;
     const int64_t training[2] = {(int64_t)data->train.begin, (int64_t)data->train.end};
@@ -123,6 +124,8 @@ static int write_safetensors(const char *path, const lob_dataset *data, const cl
         {"smoothing", smoothing},
         {"seq", seq},
         {"stride", stride},
+        {"odd_rows", cli_odd_rows_names[read->odd_rows]},
+        {"drop_hidden", read->drop_hidden ? "1" : "0"},
         {"theta", theta},
     };
     io_error err;
@@ -147,8 +150,10 @@ int cli_features(int argc, char **argv) {
     const struct argp argp = {.options = own_options, .parser = parse, .doc = doc, .children = children};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     const cli_recipe *recipe = &options.recipe.recipe;
-    cli_books books;
-    int status = cli_books_read(&options.data, &books, stdout);
+    cli_books books = {0};
+    int status = CLI_FAILED;
+    if (cli_output_spares_input(&options.data, "--out", options.out))
+        status = cli_books_read(&options.data, &books, stdout);
     lob_dataset *data = status ? NULL : cli_dataset_build(recipe, &books, NULL);
     cli_books_free(&books);
     if (!data)
@@ -157,7 +162,7 @@ int cli_features(int argc, char **argv) {
         print_samples(data);
         if (options.out)
             status = ends_with(options.out, ".csv") ? write_csv(options.out, data, &recipe->dataset.features)
-                                                    : write_safetensors(options.out, data, recipe);
+                                                    : write_safetensors(options.out, data, recipe, &options.data.read);
     }
     lob_dataset_destroy(&data);
     cli_data_free(&options.data);

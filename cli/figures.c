@@ -46,10 +46,12 @@ cli_class_score cli_score(const cli_figures *figures, int class_index) {
 }
 
 double cli_macro_f1(const cli_figures *figures) {
-    double sum = 0;
-    for (int i = 0; i < LOB_CLASSES; i++)
+    double sum = 0, occurring = 0;
+    for (int i = 0; i < LOB_CLASSES; i++) {
         sum += cli_score(figures, i).f1;
-    return sum / LOB_CLASSES;
+        occurring += true_count(figures, i) + predicted_count(figures, i) > 0;
+    }
+    return share(sum, occurring);
 }
 
 static int predicted_class(const float *logits) { // the lowest class wins a tie, as on the device

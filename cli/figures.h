@@ -26,7 +26,7 @@ typedef struct cli_class_score {
 
 cli_class_score cli_score(const cli_figures *figures, int class_index);
 
-// Mean of the classes' F1.
+// Mean F1 of the classes that occur, be it as truth or as prediction: what scikit-learn calls macro-F1.
 double cli_macro_f1(const cli_figures *figures);
 
 // Runs the model over the samples of `range`, at most `capacity` (of model and feed) at a time. Counts from the logits

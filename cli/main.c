@@ -1,9 +1,12 @@
 // The program `tlob`: finds the subcommand and hands over.
 #include "cli/common.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -40,14 +43,30 @@ static int run_command(size_t index, int argc, char **argv) {
     char name[32];
     snprintf(name, sizeof name, "tlob %s", commands[index].name);
     argv[0] = name;
-    int status = commands[index].run(argc, argv);
+    return commands[index].run(argc, argv);
+}
+
+// A file that is opened gets the lowest free descriptor: were standard output or error closed, what is printed would
+// end up in it. Opened for reading, so that writing to them still fails.
+static bool occupy_standard_descriptors(void) {
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    return fd >= 0 && !close(fd);
+}
+
+// At exit, since --help ends the program inside argp.
+static void check_output(void) {
     if (fflush(stdout) || ferror(stdout))
-        return cli_error("cannot write to standard output");
-    return status;
+        _exit(cli_error("cannot write to standard output"));
 }
 
 int main(int argc, char **argv) {
     argp_err_exit_status = CLI_USAGE;
+    signal(SIGXFSZ, SIG_IGN); // a file above the limit is a write that fails, with a message and nothing left behind
+    if (!occupy_standard_descriptors() || atexit(check_output))
+        return cli_error("cannot open /dev/null, or out of memory");
     const char *command = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (!strcmp(command, commands[i].name))

@@ -14,7 +14,7 @@
 
 // --- weights: one table says what lies where in the flat parameters ---
 
-enum { N_PARTS = 6, N_TENSORS = N_PARTS + 2, N_META = 19 };
+enum { N_PARTS = 6, N_TENSORS = N_PARTS + 2, N_META = 21 };
 
 typedef struct part {
     const char *name;
@@ -96,6 +96,8 @@ static void describe(const cli_model_file *file, meta_list *list) {
     add_meta(list, "horizon", "%d", data->label.horizon);
     add_meta(list, "smoothing", "%d", data->label.smoothing);
     add_meta(list, "stride", "%d", data->stride);
+    add_meta(list, "odd_rows", "%s", cli_odd_rows_names[file->read.odd_rows]);
+    add_meta(list, "drop_hidden", "%d", file->read.drop_hidden);
     add_meta(list, "train_share", "%.17g", data->train_fraction);
     add_meta(list, "theta_mode", "%s", theta_modes[data->theta_mode]);
     add_meta(list, "theta", "%.17g", file->norm.theta);
@@ -205,6 +207,8 @@ static void read_recipe(reader *r, cli_model_file *file) {
     data->label.horizon = (int)read_integer(r, "horizon", 1, 1000000);
     data->label.smoothing = (int)read_integer(r, "smoothing", 1, 1000000);
     data->stride = (int)read_integer(r, "stride", 1, 1000000);
+    file->read.odd_rows = (lob_odd_rows)read_choice(r, "odd_rows", cli_odd_rows_names);
+    file->read.drop_hidden = (int)read_integer(r, "drop_hidden", 0, 1);
     data->train_fraction = read_number(r, "train_share", 0, 1);
     data->validation_fraction = 1 - data->train_fraction;
     data->theta_mode = (lob_theta_mode)read_choice(r, "theta_mode", theta_modes);

@@ -5,7 +5,7 @@
 //     w_q, w_k, w_v [d_out, d_in]   w_o [d_out, d_out]   w_head [3, d_out * seq]   b_head [3]   mean, std [d_in]
 //
 // Metadata (text): format, version, d_in, d_out, head_dim, axis, seq, levels, windows, horizon, smoothing, stride,
-// train_share, theta_mode, theta, seed, steps, batch, lr.
+// odd_rows, drop_hidden, train_share, theta_mode, theta, seed, steps, batch, lr.
 #ifndef CLI_MODEL_FILE_H
 #define CLI_MODEL_FILE_H
 
@@ -14,6 +14,7 @@
 typedef struct cli_model_file {
     tlob_block_shape shape;
     cli_recipe recipe;
+    lob_read_params read; // which rows the model has seen: leaving some out changes every window
     lob_norm norm;
     uint64_t seed;
     int64_t steps, batch;

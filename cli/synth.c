@@ -23,7 +23,7 @@ static const struct argp_option own_options[] = {
     {"rows", KEY_ROWS, "COUNT", 0, "Events to write (default 100000)", 2},
     {"seed", KEY_SEED, "NUMBER", 0, "The same seed and options give the same rows (default 1)", 2},
     {"levels", KEY_LEVELS, "COUNT", 0, "Price levels on each side, 1 to 50 (default 10)", 2},
-    {"rate", KEY_RATE, "NUMBER", 0, "Mean events a second (default 50)", 2},
+    {"rate", KEY_RATE, "NUMBER", 0, "Mean events a second, 0.001 to 1000000 (default 50)", 2},
     {"hidden", KEY_HIDDEN, "SHARE", 0, "Share of executions of hidden orders, 0 to 0.5 (default 0)", 2},
     {0},
 };
@@ -58,7 +58,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         options->params.levels = (int)cli_integer(state, "--levels", arg, 1, 50);
         return 0;
     case KEY_RATE:
-        options->params.events_per_second = cli_number(state, "--rate", arg, 1e-6, 1e9);
+        options->params.events_per_second = cli_number(state, "--rate", arg, 1e-3, 1e6);
         return 0;
     case KEY_HIDDEN:
         options->params.hidden_share = cli_number(state, "--hidden", arg, 0, 0.5);

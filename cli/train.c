@@ -142,8 +142,8 @@ static void show_progress(trainer *t, float loss) {
         return;
     double rate = (double)t->done / (now - t->started);
     int64_t left = (int64_t)((double)(t->options->steps - t->done) / rate + 0.5);
-    fprintf(stderr, "\rstep %" PRId64 "/%" PRId64 "  %.0f steps/s  loss %.4f  %" PRId64 ":%02" PRId64 " left ", t->done,
-            t->options->steps, rate, (double)loss, left / 60, left % 60);
+    fprintf(stderr, "\rstep %" PRId64 "/%" PRId64 "  %.0f steps/s  loss %.4f  %" PRId64 ":%02" PRId64 " left\033[K",
+            t->done, t->options->steps, rate, (double)loss, left / 60, left % 60);
     t->shown = now;
 }
 
@@ -224,6 +224,7 @@ static tlob_block_shape block_shape(const trainer *t) {
 static int write_model(trainer *t) {
     cli_model_file file = {.shape = block_shape(t),
                            .recipe = t->options->recipe.recipe,
+                           .read = t->options->data.read,
                            .norm = t->data->norm,
                            .seed = t->options->seed,
                            .steps = t->done,
@@ -321,6 +322,17 @@ static bool can_write(const char *path) {
     return true;
 }
 
+static bool outputs_are_good(const train_options *options) {
+    if (!cli_output_spares_input(&options->data, "--out", options->out) ||
+        !cli_output_spares_input(&options->data, "--losses", options->losses))
+        return false;
+    if (options->losses && io_atomic_same(options->losses, options->out)) {
+        cli_error("--losses %s and --out %s are one file: name two", options->losses, options->out);
+        return false;
+    }
+    return can_write(options->out) && can_write(options->losses);
+}
+
 static lob_dataset *load(const train_options *options) {
     cli_books books;
     lob_dataset *data = NULL;
@@ -341,7 +353,7 @@ int cli_train(int argc, char **argv) {
     int status = CLI_FAILED;
     tlob_context *ctx = cli_context_create(&options.context);
     lob_dataset *data = NULL;
-    if (ctx && can_write(options.out) && can_write(options.losses) && (data = load(&options))) {
+    if (ctx && outputs_are_good(&options) && (data = load(&options))) {
         char device[192];
         cli_context_describe(ctx, device, sizeof device);
         printf("device     %s\n", device);

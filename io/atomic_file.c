@@ -71,6 +71,27 @@ static int create_aside(const char *target, char **aside) {
     return -1;
 }
 
+static int same_file(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+int io_atomic_same(const char *a, const char *b) {
+    struct stat info_a, info_b;
+    int exists_a = !stat(a, &info_a), exists_b = !stat(b, &info_b);
+    if (exists_a || exists_b)
+        return exists_a && exists_b && same_file(&info_a, &info_b);
+    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+    if (strcmp(slash_a ? slash_a + 1 : a, slash_b ? slash_b + 1 : b))
+        return 0;
+    char *folder_a = slash_a ? strndup(a, (size_t)(slash_a - a) + 1) : strdup(".");
+    char *folder_b = slash_b ? strndup(b, (size_t)(slash_b - b) + 1) : strdup(".");
+    int same =
+        folder_a && folder_b && !stat(folder_a, &info_a) && !stat(folder_b, &info_b) && same_file(&info_a, &info_b);
+    free(folder_a);
+    free(folder_b);
+    return same;
+}
+
 int io_atomic_open(const char *path, io_atomic **file, io_error *err) {
     *file = NULL;
     io_atomic *new = calloc(1, sizeof *new);

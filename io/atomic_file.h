@@ -35,4 +35,8 @@ int io_atomic_commit(io_atomic **file, io_error *err);
 // allowed, so that one clean-up path serves every exit.
 void io_atomic_abort(io_atomic **file);
 
+// Whether two paths lead to one file, or would if it were written: nonzero if so. For a program that must not write
+// over what it reads, or twice to one place.
+int io_atomic_same(const char *a, const char *b);
+
 #endif

@@ -16,5 +16,7 @@ int io_error_set(io_error *err, const char *format, ...) {
 
 const char *io_error_path(const char *path) {
     size_t length = strlen(path);
+    if (!length)
+        return "(an empty name)";
     return length > 160 ? path + length - 160 : path;
 }

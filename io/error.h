@@ -14,7 +14,7 @@ typedef struct io_error {
 int io_error_set(io_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 // The last 160 bytes of a path at most, for use in an error text: the end of the path, and what follows it in the
-// sentence, matter more than its beginning. Returns a pointer into `path`.
+// sentence, matter more than its beginning. Returns a pointer into `path`, or "(an empty name)".
 const char *io_error_path(const char *path);
 
 #endif

@@ -305,11 +305,14 @@ static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, 
         .stride_bias = g->batch > 1 ? g->stride_bias : 0, .beta = g->beta, .c = x->c, .d = x->d,
         .bias = bias_alone ? x->bias : NULL,
     };
-    tlob_status status = tlob_fail_cuda(space, space->kernels->affine(stream->cuda_stream, &affine), "affine kernel");
-    if (status != TLOB_OK || bias_alone || g->epilogue == TLOB_EPILOGUE_NONE)
-        return status;
     const tlob_finish_args finish = {.gemm = *g, .x = *x};
-    return tlob_fail_cuda(space, space->kernels->finish(stream->cuda_stream, &finish), "epilogue kernel");
+    bool more = !bias_alone && g->epilogue != TLOB_EPILOGUE_NONE;
+    tlob_status status = tlob_fail_cuda(space, space->kernels->affine(stream->cuda_stream, &affine), "affine kernel");
+    if (status == TLOB_OK && more)
+        status = tlob_fail_cuda(space, space->kernels->finish(stream->cuda_stream, &finish), "epilogue kernel");
+    if (status != TLOB_OK)
+        tlob_fail_gemm(g);
+    return status;
 }
 
 static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, const tlob_gemm_operands *x) {
@@ -353,8 +356,10 @@ static tlob_status run_checked(tlob_stream *stream, const tlob_gemm_operands *x,
     if (g->compute == TLOB_COMPUTE_DEFAULT)
         g->compute = ctx->settings.compute;
     int index = tlob_choose(ctx, c->backend, g, ctx->tracing ? c->reason : NULL, sizeof(c->reason), &status);
-    if (index < 0)
+    if (index < 0) {
+        tlob_fail_gemm(g);
         return status;
+    }
     c->backend = ctx->backends[index]->name;
     if ((status = check_supported(ctx->backends[index], g, x)) != TLOB_OK)
         return status;

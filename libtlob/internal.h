@@ -146,6 +146,10 @@ tlob_status tlob_stream_check(const tlob_stream *stream, const char *operation);
 /** tlob_stream_check, and that `stream` belongs to `ctx`. */
 tlob_status tlob_stream_check_in(const tlob_stream *stream, const tlob_context *ctx, const char *operation);
 
+/** NOT_WARM while `cuda_stream` is captured: for what may not happen then, and would spoil the capture. */
+tlob_status tlob_refuse_capture(const tlob_context *ctx, struct CUstream_st *cuda_stream, const char *operation,
+                                const char *advice);
+
 /** Makes the stream's device current; pair with tlob_leave. */
 tlob_status tlob_enter(const tlob_context *ctx, int *previous);
 void tlob_leave(const tlob_context *ctx, int previous);

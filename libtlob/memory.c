@@ -4,6 +4,7 @@
 #include "libtlob/internal.h"
 
 #define TRANSFER_BYTES ((size_t)1 << 20) /* of the staging behind tlob_upload and tlob_download */
+#define ADVICE_CAPTURE "copy before or after the capture, or capture a copy from or to a tlob_staging"
 
 struct tlob_buffer {
     tlob_context *ctx;
@@ -170,6 +171,8 @@ static tlob_status check_transfer(const tlob_staging *staging, const tlob_stream
     return bytes ? tlob_check_pointer(stream->ctx, ptr, where, name) : TLOB_OK;
 }
 
+/* In a capture the copy becomes a node: nothing is in flight, and the event, which would become part of the graph too,
+ * could never be waited for again. */
 static tlob_status transfer(tlob_staging *staging, tlob_stream *stream, void *dst, const void *src, size_t bytes) {
     if (bytes == 0)
         return TLOB_OK;
@@ -180,7 +183,7 @@ static tlob_status transfer(tlob_staging *staging, tlob_stream *stream, void *ds
     if (status != TLOB_OK)
         return status;
     status = tlob_fail_cuda(space, space->copy(dst, src, bytes, stream->cuda_stream), "cudaMemcpyAsync");
-    if (status == TLOB_OK) {
+    if (status == TLOB_OK && !space->capturing(stream->cuda_stream)) {
         staging->in_flight = true;
         status = tlob_fail_cuda(space, space->event_record(staging->event, stream->cuda_stream), "cudaEventRecord");
     }
@@ -206,6 +209,8 @@ static tlob_status own_staging(tlob_stream *stream, const void *dst, const void 
         return status;
     if (bytes && (!dst || !src))
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", dst ? "src" : "dst");
+    if ((status = tlob_refuse_capture(stream->ctx, stream->cuda_stream, where, ADVICE_CAPTURE)) != TLOB_OK)
+        return status;
     if (!stream->staging)
         status = tlob_staging_create(stream->ctx, TRANSFER_BYTES, &stream->staging);
     return status == TLOB_OK ? tlob_staging_acquire(stream->staging, host) : status;

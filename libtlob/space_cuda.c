@@ -6,6 +6,13 @@
 
 #include "libtlob/internal.h"
 
+/* A failure on its way to a tlob_status: the program's own next cudaGetLastError must not meet it again. */
+static int reported(cudaError_t code) {
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return code;
+}
+
 static void cuda_versions(int *driver, int *runtime) {
     if (cudaDriverGetVersion(driver) != cudaSuccess)
         *driver = 0;
@@ -22,6 +29,8 @@ static const char *cuda_advice(int code) {
         return "there is no NVIDIA driver, or it is older than the CUDA runtime";
     case cudaErrorInitializationError:
         return "CUDA was in use before this process was forked; create contexts after the fork";
+    case cudaErrorNoKernelImageForDevice:
+        return "this build has no code for this device: configure with -Dgpu_arch=all, or with the device's sm_NN";
     default:
         return NULL;
     }
@@ -29,15 +38,15 @@ static const char *cuda_advice(int code) {
 
 static tlob_status cuda_count(int *count) {
     *count = 0;
-    cudaError_t code = cudaGetDeviceCount(count);
+    int code = reported(cudaGetDeviceCount(count));
     if (code == cudaSuccess)
         return TLOB_OK;
     int driver, runtime;
     cuda_versions(&driver, &runtime);
-    cudaGetLastError(); /* a machine without a device is no reason to fail the next runtime call */
     const char *advice = cuda_advice(code);
-    return tlob_fail(TLOB_ERR_NO_DEVICE, "cudaGetDeviceCount", "%s (%d): %s (driver supports CUDA %d.%d, runtime is %d.%d)",
-                     cudaGetErrorName(code), (int)code, advice ? advice : "the driver does not work", driver / 1000, driver % 1000 / 10, runtime / 1000,
+    return tlob_fail(TLOB_ERR_NO_DEVICE, "cudaGetDeviceCount",
+                     "%s (%d): %s (driver supports CUDA %d.%d, runtime is %d.%d)", cudaGetErrorName(code), code,
+                     advice ? advice : "the driver does not work", driver / 1000, driver % 1000 / 10, runtime / 1000,
                      runtime % 1000 / 10);
 }
 
@@ -54,7 +63,7 @@ static tlob_status cuda_probe(int device) {
 
 static int cuda_describe(int device, tlob_device_info *info) {
     struct cudaDeviceProp prop;
-    cudaError_t code = cudaGetDeviceProperties(&prop, device);
+    int code = reported(cudaGetDeviceProperties(&prop, device));
     if (code != cudaSuccess)
         return code;
     snprintf(info->name, sizeof(info->name), "%.127s", prop.name);
@@ -67,11 +76,11 @@ static int cuda_describe(int device, tlob_device_info *info) {
 static int cuda_enter(int device, int *previous) {
     cudaError_t code = cudaGetDevice(previous);
     if (code != cudaSuccess || *previous == device)
-        return code;
+        return reported(code);
     code = cudaSetDevice(device);
     if (code != cudaSuccess)
         cudaSetDevice(*previous); /* a device that cannot be started may be current all the same */
-    return code;
+    return reported(code);
 }
 
 static void cuda_leave(int device, int previous) {
@@ -80,10 +89,7 @@ static void cuda_leave(int device, int previous) {
 }
 
 static int cuda_alloc(void **ptr, size_t bytes) {
-    cudaError_t code = cudaMalloc(ptr, bytes);
-    if (code == cudaErrorMemoryAllocation)
-        cudaGetLastError(); /* reported here; not sticky, and must not fail the caller's next check */
-    return code;
+    return reported(cudaMalloc(ptr, bytes));
 }
 
 static void cuda_free(void *ptr) {
@@ -92,9 +98,9 @@ static void cuda_free(void *ptr) {
 
 static int cuda_alloc_mapped(void **host, void **device, size_t bytes) {
     cudaError_t code = cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
-    if (code == cudaErrorMemoryAllocation)
-        cudaGetLastError();
-    return code == cudaSuccess ? cudaHostGetDevicePointer(device, *host, 0) : code;
+    if (code == cudaSuccess)
+        code = cudaHostGetDevicePointer(device, *host, 0);
+    return reported(code);
 }
 
 static void cuda_free_mapped(void *host) {
@@ -103,7 +109,7 @@ static void cuda_free_mapped(void *host) {
 }
 
 static int cuda_stream_create(struct CUstream_st **stream) {
-    return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+    return reported(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
 }
 
 static void cuda_stream_destroy(struct CUstream_st *stream) {
@@ -111,17 +117,19 @@ static void cuda_stream_destroy(struct CUstream_st *stream) {
 }
 
 static int cuda_stream_sync(struct CUstream_st *stream) {
-    return cudaStreamSynchronize(stream);
+    return reported(cudaStreamSynchronize(stream));
 }
 
-/* Anything but a clear "no" counts as a capture: a query that fails means that one is under way elsewhere. */
+/* The default stream cannot be captured, and cannot be used either while a stream that it waits for is. Any other
+ * failure of the query comes from earlier work, and is reported by the call that the question is asked for. */
 static bool cuda_capturing(struct CUstream_st *stream) {
     enum cudaStreamCaptureStatus status;
-    return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+    int code = reported(cudaStreamIsCapturing(stream, &status));
+    return code == cudaErrorStreamCaptureImplicit || (code == cudaSuccess && status != cudaStreamCaptureStatusNone);
 }
 
 static int cuda_event_create(void **event) {
-    return cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming);
+    return reported(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
 }
 
 static void cuda_event_destroy(void *event) {
@@ -129,27 +137,29 @@ static void cuda_event_destroy(void *event) {
 }
 
 static int cuda_event_record(void *event, struct CUstream_st *stream) {
-    return cudaEventRecord(event, stream);
+    return reported(cudaEventRecord(event, stream));
 }
 
 static int cuda_event_wait(void *event) {
-    return cudaEventSynchronize(event);
+    return reported(cudaEventSynchronize(event));
 }
 
 static int cuda_copy(void *dst, const void *src, size_t bytes, struct CUstream_st *stream) {
-    return cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
+    return reported(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
 }
 
 static int cuda_fill(void *dst, int value, size_t bytes, struct CUstream_st *stream) {
-    return cudaMemsetAsync(dst, value, bytes, stream);
+    return reported(cudaMemsetAsync(dst, value, bytes, stream));
 }
 
+/* A query that fails for another reason, such as a fault of earlier work, says nothing about the pointer: the call that
+ * the pointer is for meets the same failure, and reports it. */
 static const char *cuda_misplaced(const void *ptr, int device) {
     struct cudaPointerAttributes at;
-    cudaError_t code = cudaPointerGetAttributes(&at, ptr);
-    if (code == cudaErrorInvalidValue)
-        cudaGetLastError();
-    if (code != cudaSuccess || at.type == cudaMemoryTypeUnregistered)
+    int code = reported(cudaPointerGetAttributes(&at, ptr));
+    if (code != cudaSuccess && code != cudaErrorInvalidValue)
+        return NULL;
+    if (code == cudaErrorInvalidValue || at.type == cudaMemoryTypeUnregistered)
         return "is ordinary host memory";
     if (at.type == cudaMemoryTypeHost)
         return at.devicePointer ? NULL : "is pinned host memory that is not mapped into the device";

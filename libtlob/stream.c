@@ -76,7 +76,7 @@ void tlob_stream_release(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     const tlob_space *space = ctx->space;
     int previous;
-    tlob_staging_destroy(&stream->staging);
+    tlob_staging_destroy(&stream->staging); /* holds a reference to the context, even where the device is lost */
     if (!tlob_enter_to_free(ctx, &previous))
         return; /* with the device goes everything that there was to free, but for what vendors keep in host memory */
     space->stream_sync(stream->cuda_stream);
@@ -93,21 +93,22 @@ void tlob_stream_release(tlob_stream *stream) {
     space->leave(ctx->device, previous);
 }
 
-static tlob_status refuse_capture(const tlob_context *ctx, struct CUstream_st *cuda_stream) {
+tlob_status tlob_refuse_capture(const tlob_context *ctx, struct CUstream_st *cuda_stream, const char *operation,
+                                const char *advice) {
     int previous;
     tlob_status status = tlob_enter(ctx, &previous);
     if (status != TLOB_OK)
         return status;
     if (ctx->space->capturing(cuda_stream))
-        status = tlob_fail(TLOB_ERR_NOT_WARM, "tlob_stream_open",
-                           "the stream is being captured: open it before the capture begins");
+        status = tlob_fail(TLOB_ERR_NOT_WARM, operation, "the stream is being captured: %s", advice);
     tlob_leave(ctx, previous);
     return status;
 }
 
 /* Adds a new entry to the registry; the caller holds the lock. */
 static tlob_status add(tlob_context *ctx, struct CUstream_st *cuda_stream, bool owns, tlob_stream **out) {
-    tlob_status status = refuse_capture(ctx, cuda_stream);
+    tlob_status status =
+        tlob_refuse_capture(ctx, cuda_stream, "tlob_stream_open", "open it before the capture begins");
     if (status != TLOB_OK)
         return status;
     tlob_stream *stream = calloc(1, sizeof(*stream));
@@ -200,6 +201,8 @@ void tlob_stream_close(tlob_stream **ptr) {
 
 tlob_status tlob_stream_sync(tlob_stream *stream) {
     tlob_status status = tlob_stream_check(stream, "tlob_stream_sync");
+    if (status == TLOB_OK)
+        status = tlob_refuse_capture(stream->ctx, stream->cuda_stream, "tlob_stream_sync", "wait after the capture");
     if (status != TLOB_OK)
         return status;
     int previous;

@@ -104,9 +104,9 @@ static const lob_row_format message_format = {
 
 static int check_message(const lob_row *row, int64_t time_before, io_error *err) {
     if (row->columns != MESSAGE_COLUMNS)
-        return io_error_set(err,
-                            "%s: line %zu: found %d columns, expected 6 (time, type, order id, size, price, direction)",
-                            io_error_path(row->name), row->line, row->columns);
+        return io_error_set(
+            err, "%s: line %zu: found %d columns, expected 6 (time, type, order id, size, price, direction)%s",
+            io_error_path(row->name), row->line, row->columns, row->columns % 4 ? "" : "; is it the orderbook file?");
     int64_t type = row->cell[TYPE - 1], size = row->cell[SIZE - 1];
     int64_t price = row->cell[PRICE - 1], direction = row->cell[DIRECTION - 1];
     if (row->cell[TIME - 1] < time_before)

@@ -353,7 +353,7 @@ int lob_synth_write(const lob_synth_params *params, const char *message_path, co
     output message = {0}, orderbook = {0};
     if (check_params(params ? params : &defaults, err))
         return -1;
-    if (!strcmp(message_path, orderbook_path))
+    if (io_atomic_same(message_path, orderbook_path))
         return io_error_set(err, "%s: the message file and the orderbook file cannot be one file",
                             io_error_path(message_path));
     market *m = calloc(1, sizeof *m);

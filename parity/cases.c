@@ -6,6 +6,7 @@
  */
 #include <fnmatch.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -282,20 +283,35 @@ static void make_data(int i, parity_case *c) {
 
 /* One operand spans more than 2^31 elements, of which few columns are used. */
 static void make_huge(int i, parity_case *c) {
-    static const char *const which[] = {"a", "b", "batch", "c", "c-bias", "c-relu_bias", "aux-gelu", "aux-dgelu"};
-    static const tlob_epilogue epilogues[] = {
-        TLOB_EPILOGUE_NONE, TLOB_EPILOGUE_NONE,      TLOB_EPILOGUE_NONE,          TLOB_EPILOGUE_NONE,
-        TLOB_EPILOGUE_BIAS, TLOB_EPILOGUE_RELU_BIAS, TLOB_EPILOGUE_GELU_AUX_BIAS, TLOB_EPILOGUE_DGELU_BGRAD};
+    static const struct {
+        const char *name;
+        tlob_epilogue epilogue;
+        size_t field; /* of tlob_gemm: what lies apart */
+        int log2;     /* by how many elements; eight steps of it */
+    } rows[] = {
+        {"a", TLOB_EPILOGUE_NONE, offsetof(tlob_gemm, lda), 28},
+        {"b", TLOB_EPILOGUE_NONE, offsetof(tlob_gemm, ldb), 28},
+        {"batch", TLOB_EPILOGUE_NONE, offsetof(tlob_gemm, stride_b), 28},
+        {"c", TLOB_EPILOGUE_NONE, offsetof(tlob_gemm, ldc), 28},
+        {"c-bias-2gib", TLOB_EPILOGUE_BIAS, offsetof(tlob_gemm, ldc), 26},
+        {"c-bias-4gib", TLOB_EPILOGUE_BIAS, offsetof(tlob_gemm, ldc), 27},
+        {"c-bias-8gib", TLOB_EPILOGUE_BIAS, offsetof(tlob_gemm, ldc), 28},
+        {"c-relu_bias", TLOB_EPILOGUE_RELU_BIAS, offsetof(tlob_gemm, ldc), 28},
+        {"c-bgrada", TLOB_EPILOGUE_BGRADA, offsetof(tlob_gemm, ldc), 28},
+        {"c-drelu", TLOB_EPILOGUE_DRELU_BGRAD, offsetof(tlob_gemm, ldc), 28},
+        {"c-gelu", TLOB_EPILOGUE_GELU_AUX_BIAS, offsetof(tlob_gemm, ldc), 28},
+        {"aux-gelu", TLOB_EPILOGUE_GELU_AUX_BIAS, offsetof(tlob_gemm, ld_aux), 28},
+        {"aux-dgelu", TLOB_EPILOGUE_DGELU_BGRAD, offsetof(tlob_gemm, ld_aux), 28},
+    };
     c->huge = true;
     c->gemm = parity_problem(i == 0 ? 2 : 0, 9, 9, 64, 0);
     if (i == 2)
         parity_make_batch(&c->gemm, 9, 0);
-    parity_set_epilogue(&c->gemm, epilogues[i], 0, 0, false);
-    int64_t *const apart[] = {&c->gemm.lda, &c->gemm.ldb, &c->gemm.stride_b, &c->gemm.ldc,
-                              &c->gemm.ldc, &c->gemm.ldc, &c->gemm.ld_aux,   &c->gemm.ld_aux};
-    *apart[i] = (int64_t)1 << 28;
-    c->gemm.beta = apart[i] == &c->gemm.ldc ? -0.5f : 0;
-    parity_name(c, "%s", which[i]);
+    parity_set_epilogue(&c->gemm, rows[i].epilogue, 0, 0, false);
+    const int64_t apart = (int64_t)1 << rows[i].log2;
+    memcpy((char *)&c->gemm + rows[i].field, &apart, sizeof(apart));
+    c->gemm.beta = c->gemm.ldc == apart ? -0.5f : 0;
+    parity_name(c, "%s", rows[i].name);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------------- */
@@ -318,7 +334,7 @@ static const parity_group own_groups[] = {
     {"axis", 5, make_axis},
     {"offset", 15, make_offset},
     {"data", 24, make_data},
-    {"huge", 8, make_huge},
+    {"huge", 13, make_huge},
     {0},
 };
 

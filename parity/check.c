@@ -89,7 +89,7 @@ void parity_expect(const tlob_gemm *gemm, const tlob_gemm_operands *x, int64_t m
         parity_expectation *e = &column[row];
         *e = expect_z(gemm, x, bias, matrix, row, col);
         e->value = activate(gemm, x, matrix, row, col, e->z);
-        bool sure = isfinite(e->value) && !isfinite(e->scale); /* what a function made of NaN or infinity */
+        bool sure = isfinite((double)e->value) && !isfinite(e->scale); /* what a function made of NaN or infinity */
         if (sure || (masked && !mask_bit(gemm, x->aux, matrix, row, col)))
             e->scale = 0;
     }

@@ -246,11 +246,11 @@ static bool check_guards(run *r, const operand *o) {
 }
 
 /* NaN where NaN is expected, the same infinity where one is, a finite number elsewhere. */
-static bool same_kind(float value, long double expected) {
+static bool same_kind(float value, double expected) {
     if (isnan(expected))
         return isnan(value);
     if (isinf(expected))
-        return (long double)value == expected;
+        return (double)value == expected;
     return isfinite(value);
 }
 
@@ -280,13 +280,13 @@ static void note_worst(run *r, const element *e, double ratio) {
 static bool judge(run *r, element e) {
     if (r->c->exact)
         e.bound = 0;
-    if (!same_kind(e.value, e.expected)) {
+    if (!same_kind(e.value, (double)e.expected)) {
         note_worst(r, &e, INFINITY);
         return parity_report(&r->who, r->result, PARITY_FAIL, "%s[%lld, %lld] of matrix %lld is %g, expected %g",
                              e.output, (long long)e.row, (long long)e.col, (long long)e.matrix, (double)e.value,
                              (double)e.expected);
     }
-    if (!isfinite(e.expected))
+    if (!isfinite((double)e.expected))
         return true;
     double error = (double)fabsl(e.value - e.expected);
     double ratio = error == 0 ? 0 : error / e.bound; /* infinite where the data is exact */
@@ -300,7 +300,7 @@ static bool judge(run *r, element e) {
 /* What became of a NaN in z: ReLU without a mask may keep it on a device (<tlob/gemm.h>). */
 static bool kept_nan(const run *r, tlob_memory memory, float value, const parity_expectation *want) {
     bool relu = r->gemm.epilogue == TLOB_EPILOGUE_RELU || r->gemm.epilogue == TLOB_EPILOGUE_RELU_BIAS;
-    return relu && memory == TLOB_MEMORY_CUDA && isnan(want->z) && isnan(value);
+    return relu && memory == TLOB_MEMORY_CUDA && isnan((double)want->z) && isnan(value);
 }
 
 static bool check_d(run *r, tlob_memory memory) {
@@ -341,7 +341,7 @@ static bool check_bit(run *r, tlob_memory memory, int64_t p, int64_t row, int64_
     const parity_expectation *want = &r->want[(p * r->gemm.n + col) * r->gemm.m + row];
     bool one = *mask_byte(r, r->x[AUX].after, p, row, col) >> row % 8 & 1;
     float d = r->x[D].after[place(&r->x[D], p, row, col)];
-    bool sure = r->c->exact || want->z_scale == 0 || !isfinite(want->z) ||
+    bool sure = r->c->exact || want->z_scale == 0 || !isfinite((double)want->z) ||
                 fabsl(want->z) > parity_bound_z(&r->gemm, memory, want->z_scale);
     if (sure ? one == !(want->z < 0) : one || !(d > 0))
         return true;

@@ -17,8 +17,9 @@
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (int64_t)gridDim.x * blockDim.x)
 
 /**
- * Enqueues `kernel` with a thread for each of `count` indices; nothing for none. Returns the launch's own error:
- * cudaGetLastError would report, and clear, one that some earlier call of the program left behind.
+ * Enqueues `kernel` with a thread for each of `count` indices; nothing for none. Returns the launch's own error, not
+ * cudaGetLastError: that may be one which some earlier call of the program left behind. A failed launch leaves nothing
+ * behind itself.
  */
 template <class... Params, class... Args>
 static int launch(struct CUstream_st *stream, int64_t count, int block, void (*kernel)(Params...), Args... args) {
@@ -29,7 +30,10 @@ static int launch(struct CUstream_st *stream, int64_t count, int block, void (*k
     config.gridDim = dim3((unsigned)(blocks < TLOB_MAX_BLOCKS ? blocks : TLOB_MAX_BLOCKS));
     config.blockDim = dim3((unsigned)block);
     config.stream = stream;
-    return (int)cudaLaunchKernelEx(&config, kernel, args...);
+    cudaError_t code = cudaLaunchKernelEx(&config, kernel, args...);
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return (int)code;
 }
 
 #endif

@@ -349,7 +349,7 @@ void case_cross_entropy(lab *l) {
         {0.0f, 89.0f, 1e4f}, {-1e4f, FLT_MAX / 4, 0.0f}, {0.0f, 0.0f, 0.0f}, {-1e4f, -1e4f, -2e4f},
         {1.0f, 2.0f, 3.0f},  {1.0f, 2.0f, 3.0f},         {NAN, 2.0f, 3.0f},
     };
-    static const uint8_t special_labels[SPECIAL] = {2, 0, 1, 2, 3, 255, 2};
+    static const uint8_t special_labels[SPECIAL] = {2, 0, 1, 2, 3, 255, 0};
     float *z = lab_random(3 * SAMPLES, 6.0f, 91);
     uint8_t labels[SAMPLES];
     memcpy(z + 3 * RANDOM, special, sizeof(special));

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD 64 /* floats before and after each array; also what keeps `at` on a multiple of 256 bytes */
+#define GUARD 64 /* floats before each array, and after outputs; also what keeps `at` on a multiple of 256 bytes */
 
 static void open_lab(lab *l, const tlob_context_params *params, double bar) {
     memset(l, 0, sizeof(*l));
@@ -47,8 +47,8 @@ static tlob_buffer *keep(lab *l, size_t bytes) {
 }
 
 array lab_array(lab *l, const float *from, int64_t count, int64_t offset) {
-    array a = {.count = count, .offset = offset};
-    a.buffer = keep(l, (size_t)(count + offset + 2 * GUARD) * sizeof(float));
+    array a = {.count = count, .offset = offset, .tail = from ? 0 : GUARD};
+    a.buffer = keep(l, (size_t)(GUARD + offset + count + a.tail) * sizeof(float));
     a.at = (float *)tlob_buffer_data(a.buffer) + GUARD + offset;
     if (from)
         LAB_OK(tlob_upload(l->stream, a.at, from, (size_t)count * sizeof(float)));
@@ -62,7 +62,7 @@ float *lab_read_at(lab *l, const float *from, int64_t count) {
 }
 
 float *lab_read(lab *l, array a) {
-    int64_t before = GUARD + a.offset, all = before + a.count + GUARD;
+    int64_t before = GUARD + a.offset, all = before + a.count + a.tail;
     float *whole = lab_read_at(l, tlob_buffer_data(a.buffer), all);
     for (int64_t i = 0; i < all; i++) {
         uint32_t bits;

@@ -35,10 +35,13 @@ void lab_close(lab *l);
 /** Frees every array. */
 void lab_clear(lab *l);
 
-/** `count` floats in the lab's memory between guards, `offset` floats past a multiple of 256 bytes. */
+/**
+ * `count` floats in the lab's memory, `offset` floats past a multiple of 256 bytes. An output lies between guards; an
+ * input ends where its memory ends, so that a memory checker sees a read past it.
+ */
 typedef struct array {
     tlob_buffer *buffer;
-    int64_t count, offset;
+    int64_t count, offset, tail;
     float *at;
 } array;
 

@@ -132,6 +132,32 @@ Test(block_errors, a_failed_forward_pass_leaves_none) {
     tlob_block_destroy(&block);
 }
 
+static int fail_to_start(struct CUstream_st *stream, const tlob_xent_args *args) {
+    (void)stream;
+    (void)args;
+    return 1;
+}
+
+Test(block_errors, a_failed_loss_leaves_no_result) {
+    tlob_head *head;
+    LAB_OK(tlob_head_create(host.ctx, 5, 4, &head));
+    array logits = lab_array(&host, NULL, 12, 0);
+    const uint8_t labels[4] = {0, 1, 2, 0}, *at = lab_bytes(&host, labels, 4);
+    tlob_loss loss;
+    LAB_OK(tlob_head_loss(head, host.stream, NULL, NULL, logits.at, at, 4, NULL, NULL));
+    LAB_OK(tlob_head_result(head, host.stream, &loss));
+    const tlob_space *space = host.ctx->space;
+    tlob_kernels kernels = *space->kernels;
+    tlob_space failing = *space;
+    kernels.cross_entropy = fail_to_start;
+    failing.kernels = &kernels;
+    host.ctx->space = &failing;
+    cr_assert_eq(tlob_head_loss(head, host.stream, NULL, NULL, logits.at, at, 4, NULL, NULL), TLOB_ERR_CUDA);
+    host.ctx->space = space;
+    BAD("no loss", tlob_head_result(head, host.stream, &loss));
+    tlob_head_destroy(&head);
+}
+
 Test(block_errors, head) {
     tlob_head *head;
     tlob_loss loss;

@@ -40,6 +40,8 @@ Test(cli, every_command_has_a_manual) {
         cr_expect_str_empty(r->err);
         cr_expect(strstr(run_good("$T --help")->out, commands[i]));
     }
+    cr_expect(strstr(run_good("$T eval --help")->out, " Evaluation:\n      --model"),
+              "options of two groups are mixed");
     cr_expect(strstr(run_good("$T --version")->out, "tlob "));
     cr_expect(strstr(run_good("$T help")->out, "Usage"));
 }
@@ -80,6 +82,7 @@ static const misuse misuses[] = {
     {"synth --out a --levels 51", "--levels: '51'"},
     {"synth --out a --seed ' 1'", "--seed: ' 1'"},
     {"synth --out a --rate 0", "--rate: '0'"},
+    {"synth --out a --rate 1e9", "--rate: '1e9'"},
     {"features", "order-book files are needed"},
     {"features --message a", "1 --message and 0 --orderbook"},
     {"features --message a --orderbook b --out c.txt", "ends neither"},
@@ -93,6 +96,8 @@ static const misuse misuses[] = {
     {"train --message a --orderbook b --out c --windows 1,,2", "--windows: '1,,2'"},
     {"train --message a --orderbook b --out c --windows 1,2,3,4,5,6,7,8,9", "--windows:"},
     {"train --message a --orderbook b --out c --theta never", "--theta: 'never'"},
+    {"train --message a --orderbook b --out c --theta ' 0.1'", "--theta: ' 0.1'"},
+    {"train --message a --orderbook b --out c --theta 1e-400", "--theta: '1e-400'"},
     {"train --message a --orderbook b --out c --train-share 1.5", "--train-share: '1.5'"},
     {"train --message a --orderbook b --out c --head-dim 65", "--head-dim: '65'"},
     {"eval --message a --orderbook b", "--model FILE"},
@@ -110,7 +115,31 @@ Test(cli, wrong_usage_is_named_and_exits_2) {
 }
 
 Test(cli, a_full_disk_behind_standard_output_is_a_failure) {
-    expect_failure(run("$T info >/dev/full"), 1, "cannot write to standard output", "info");
+    const char *const all[] = {"info", "--help", "--version", "train --help", "explain 1 2 3 --device host"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        expect_failure(run("$T %s >/dev/full", all[i]), 1, "cannot write to standard output", all[i]);
+        expect_failure(run("$T %s >&-", all[i]), 1, "cannot write to standard output", all[i]);
+    }
+}
+
+Test(cli, what_is_printed_never_ends_up_in_a_file) {
+    run_good("$T synth --out d --rows 1500 && $T synth --out e --rows 1500 2>&- && cmp d_message.csv e_message.csv");
+    run("$T synth --out f --rows 1500 >&-");
+    run_good("cmp d_message.csv f_message.csv && cmp d_orderbook.csv f_orderbook.csv");
+}
+
+Test(cli, an_output_never_replaces_an_input_or_the_other_output) {
+    run_good("$T synth --out d --rows 1500 && cp d_message.csv old && ln -s d_message.csv link && mkdir folder");
+    const char *const train[] = {"--out d_message.csv", "--out ./d_orderbook.csv", "--out link",
+                                 "--out m --losses $DIR/d_message.csv", "--out m --losses folder/../m"};
+    for (size_t i = 0; i < sizeof train / sizeof *train; i++)
+        expect_failure(
+            run("$T train --message d_message.csv --orderbook d_orderbook.csv --device host --steps 1 %s", train[i]), 1,
+            i < 4 ? "would overwrite the input" : "are one file", train[i]);
+    expect_failure(run("$T features --message d_message.csv --orderbook d_orderbook.csv --out d_message.csv"), 1,
+                   "--out d_message.csv would overwrite the input d_message.csv", "features");
+    expect_failure(run("$T synth --message new --orderbook ./new"), 1, "cannot be one file", "synth");
+    run_good("cmp d_message.csv old && test ! -e new && test ! -e m");
 }
 
 // --- without a GPU ---
@@ -272,6 +301,15 @@ Test(cli, a_trained_model_beats_the_majority_and_eval_agrees_with_train) {
     cr_expect_gt(run_figure(strstr(r->out, "\npart"), "samples"), 4000);
 }
 
+Test(cli, a_class_that_never_occurs_is_no_part_of_macro_f1) {
+    run_good("$T synth --out d --rows 1500");
+    run_good("$T train " FILES "--theta 1 --lr 0.05 --steps 300 --out m");
+    const run_result *r = run_good("$T eval " FILES "--model m --part training");
+    cr_expect_eq(run_figure(r->out, "majority"), 1);
+    cr_expect_eq(run_figure(r->out, "accuracy"), 1);
+    cr_expect_eq(run_figure(r->out, "macro_f1"), 1);
+}
+
 Test(cli, sequences_attend_along_time) {
     static char trained[1 << 16];
     run_good("$T synth --out d --rows 3000");
@@ -320,7 +358,7 @@ Test(cli, ctrl_c_writes_the_model_so_far) {
 Test(cli, a_write_that_fails_leaves_the_old_file) {
     make_model("");
     run_good("cp m old");
-    const run_result *r = run("(trap '' XFSZ; ulimit -f 1; $T train " FILES "--steps 20 --seed 3 --out m >/dev/null)");
+    const run_result *r = run("(ulimit -f 1; $T train " FILES "--steps 20 --seed 3 --out m >/dev/null)");
     expect_failure(r, 1, "m: write failed", "ulimit -f 1");
     run_good("cmp m old && test -z \"$(ls -A | grep tmp)\"");
     run("$T train " FILES "--steps 100000000 --out m & sleep 1; kill -KILL $!; wait $!");
@@ -361,13 +399,16 @@ static const tampering tamperings[] = {
     {NULL, DROP, "smoothing", "500", "smoothing 500 is more than horizon 100"},
     {NULL, DROP, "theta", "nan", "\"theta\" is 'nan'"},
     {NULL, DROP, "theta_mode", "", "\"theta_mode\" is ''"},
+    {NULL, DROP, "odd_rows", "mend", "\"odd_rows\" is 'mend'"},
+    {NULL, DROP, "drop_hidden", "2", "\"drop_hidden\" is '2'"},
     {NULL, DROP, "train_share", "2", "\"train_share\" is '2'"},
     {NULL, DROP, "lr", "", "\"lr\" is ''"},
 };
 
-static const char *const meta_keys[] = {
-    "format",    "version", "d_in",        "d_out",      "head_dim", "axis", "seq",   "levels", "windows", "horizon",
-    "smoothing", "stride",  "train_share", "theta_mode", "theta",    "seed", "steps", "batch",  "lr"};
+static const char *const meta_keys[] = {"format",   "version",     "d_in",        "d_out",      "head_dim",  "axis",
+                                        "seq",      "levels",      "windows",     "horizon",    "smoothing", "stride",
+                                        "odd_rows", "drop_hidden", "train_share", "theta_mode", "theta",     "seed",
+                                        "steps",    "batch",       "lr"};
 #define N_META (sizeof meta_keys / sizeof *meta_keys)
 
 static void change(io_tensor *tensor, const tampering *t) {
@@ -430,6 +471,19 @@ Test(cli, a_damaged_model_is_refused) {
     const char *const names[] = {"cut", "tiny", "empty", "shifted", "longer", "d_message.csv", "absent", "."};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         expect_failure(run("$T eval " FILES "--model %s", names[i]), 1, names[i], names[i]);
+}
+
+// Left out or not, hidden executions change every window of events.
+Test(cli, eval_reads_files_as_the_model_was_trained) {
+    static char trained[1 << 16];
+    run_good("$T synth --out d --rows 3000 --hidden 0.3");
+    strcpy(trained, run_good("$T train " FILES "--steps 5 --drop-hidden --out m")->out);
+    cr_expect_gt(run_figure(trained, "hidden_rows_dropped"), 0);
+    expect_same_figures(strstr(trained, "\nvalidation\n"),
+                        strstr(run_good("$T eval " FILES "--model m --part validation")->out, "\npart"));
+    run_good("$T eval " FILES "--model m --drop-hidden --odd-rows keep");
+    run_good("$T train " FILES "--steps 5 --out m");
+    expect_failure(run("$T eval " FILES "--model m --drop-hidden"), 1, "--drop-hidden was asked for", "eval");
 }
 
 Test(cli, eval_refuses_options_that_differ_from_the_model) {

@@ -60,6 +60,10 @@ Test(context, the_default_stream_exists_and_is_one) {
     cr_assert_eq(a, b);
     cr_assert_eq(tlob_stream_create(ctx, &side), TLOB_OK);
     cr_assert_neq(a, side);
+    tlob_stream *again;
+    cr_assert_eq(tlob_stream_open(ctx, NULL, &again), TLOB_OK);
+    cr_assert_eq(again, a, "a side stream made since is not taken for the default stream");
+    tlob_stream_close(&again);
     cr_assert_eq(tlob_stream_context(a), ctx);
     cr_assert_eq(tlob_stream_sync(side), TLOB_OK);
     tlob_stream_close(&a);

@@ -83,6 +83,7 @@ Test(settings, an_invalid_variable_is_an_error_that_lists_what_is_valid) {
         {"TLOB_WORKSPACE_MIB", "0", "1 to 65536"},  {"TLOB_WORKSPACE_MIB", "32x", "1 to 65536"},
         {"TLOB_WORKSPACE_MIB", "-1", "1 to 65536"}, {"TLOB_WORKSPACE_MIB", " 3", "1 to 65536"},
         {"TLOB_WORKSPACE_MIB", "99999999999999999999", "1 to 65536"},
+        {"TLOB_WORKSPACE_MIB", "65537", "1 to 65536"},
         {"TLOB_POLICY", "fastest", "cublas_classic"}, {"TLOB_POLICY", "fixed:cublas", "cublas_classic"},
         {"TLOB_POLICY", "threshold:0", "threshold:N"}, {"TLOB_POLICY", "", "threshold"},
         {"TLOB_TRACE", "", "a file to append to"},  {"TLOB_CONFIG", "", "the name of a file"},

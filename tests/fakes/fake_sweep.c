@@ -34,7 +34,7 @@ static void *make_mask(int64_t bits, int64_t offset, parity_fill fill, void **bl
 }
 
 static bool close_enough(long double got, long double want, double bound) {
-    return isfinite(want) ? fabsl(got - want) <= bound : isnan(want) ? isnan(got) : got == want;
+    return isfinite((double)want) ? fabsl(got - want) <= bound : isnan((double)want) ? isnan(got) : got == (double)want;
 }
 
 /* What an epilogue has written to aux next to D. */

@@ -187,6 +187,7 @@ Test(dispatch, a_context_follows_its_callback_on_every_product) {
     d[0] = -1;
     r.backend = "cublaslt"; /* exists, but not in a host context */
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_POLICY, "cpu_ref");
+    cr_assert(tlob_last_error()->has_gemm && tlob_last_error()->gemm.m == g.m, "the problem is named");
     r.backend = NULL;
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_POLICY, "returned no backend");
     r.backend = "";

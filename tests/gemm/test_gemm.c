@@ -139,6 +139,124 @@ Test(check, outputs_of_a_batch_must_not_overlap) {
     FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "overlap");
 }
 
+/* A valid problem of `epilogue` in a batch of three, which the tests below spoil. */
+static tlob_gemm batch_of(tlob_epilogue epilogue) {
+    tlob_gemm g = tlob_gemm_init(5, 7, 11);
+    g.batch = 3;
+    g.stride_c = 35;
+    g.epilogue = epilogue;
+    g.stride_aux = 128 * 7;
+    g.stride_bias = 7;
+    return g;
+}
+
+Test(check, the_common_case_fits_every_epilogue) {
+    static const int64_t ms[] = {0, 1, 127, 128, 129};
+    static const int64_t lds[] = {128, 128, 128, 128, 256};
+    for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
+        tlob_gemm g = batch_of((tlob_epilogue)e);
+        OK(tlob_gemm_check(&g));
+        for (int i = 0; i < 5; i++) {
+            g = tlob_gemm_init(ms[i], 3, 2);
+            cr_assert(g.ld_aux == lds[i] || ms[i] == 0, "m %d: ld_aux is %d", (int)ms[i], (int)g.ld_aux);
+            g.epilogue = (tlob_epilogue)e;
+            OK(tlob_gemm_check(&g));
+        }
+    }
+}
+
+Test(check, traits_tell_what_an_epilogue_takes_and_gives) {
+    for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
+        const tlob_epilogue_traits *t = tlob_epilogue_get_traits((tlob_epilogue)e);
+        cr_assert_eq(t->reads_bias, strstr(t->name, "bias") != NULL, "%s", t->name);
+        cr_assert_eq(t->writes_bgrad, strstr(t->name, "bgrad") != NULL, "%s", t->name);
+        cr_assert_eq(t->writes_aux, strstr(t->name, "aux") != NULL, "%s", t->name);
+        cr_assert_eq(t->reads_aux, t->name[0] == 'd', "%s", t->name);
+        cr_assert_eq(t->aux_is_mask, (t->reads_aux || t->writes_aux) && strstr(t->name, "relu"), "%s", t->name);
+        for (int other = 0; other < e; other++)
+            cr_assert_str_neq(t->name, tlob_epilogue_get_traits((tlob_epilogue)other)->name);
+    }
+    cr_assert_str_eq(tlob_epilogue_get_traits((tlob_epilogue)-1)->name, "none");
+    cr_assert_str_eq(tlob_epilogue_get_traits((tlob_epilogue)TLOB_EPILOGUE_COUNT)->name, "none");
+}
+
+/* Known trap: the leading dimension of a mask counts bits, in whole groups of 128. */
+Test(check, aux_has_a_leading_dimension_and_a_stride_of_its_own) {
+    static const tlob_epilogue masks[] = {TLOB_EPILOGUE_RELU_AUX_BIAS, TLOB_EPILOGUE_DRELU_BGRAD};
+    static const tlob_epilogue with_floats[] = {TLOB_EPILOGUE_GELU_AUX_BIAS, TLOB_EPILOGUE_DGELU_BGRAD};
+    for (int i = 0; i < 2; i++) {
+        tlob_gemm g = batch_of(masks[i]);
+        g.ld_aux = 4;
+        FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "ld_aux is 4, must be at least");
+        g.ld_aux = 64;
+        FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "ld_aux is 64, must be a multiple of 128");
+        g.ld_aux = 128;
+        g.stride_aux = 128 * 7 + 8;
+        FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_aux is 904, must be a multiple of 128");
+        g.stride_aux = -128;
+        FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_aux is -128");
+
+        g = batch_of(with_floats[i]);
+        g.ld_aux = 4;
+        FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "ld_aux is 4, must be at least");
+        g.ld_aux = 5;
+        g.stride_aux = 35;
+        OK(tlob_gemm_check(&g));
+        g.stride_aux = -1;
+        FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_aux is -1");
+        g.batch = 1; /* strides are not looked at */
+        OK(tlob_gemm_check(&g));
+    }
+    tlob_gemm g = batch_of(TLOB_EPILOGUE_BIAS); /* nor is aux, where there is none */
+    g.ld_aux = g.stride_aux = -1;
+    OK(tlob_gemm_check(&g));
+}
+
+/* Outputs of a batch must be apart; inputs may be shared. */
+Test(check, aux_and_bgrad_of_a_batch_must_not_overlap) {
+    tlob_gemm g = batch_of(TLOB_EPILOGUE_RELU_AUX_BIAS);
+    g.stride_aux = 128 * 6;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_aux is 768");
+    g.stride_aux = 0;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "overlap");
+    g = batch_of(TLOB_EPILOGUE_GELU_AUX_BIAS);
+    g.ld_aux = 5;
+    g.stride_aux = 34;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_aux is 34");
+    g = batch_of(TLOB_EPILOGUE_DRELU_BGRAD);
+    g.stride_aux = 0;
+    OK(tlob_gemm_check(&g));
+    g.stride_bias = 4;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_bias is 4");
+    g.stride_bias = 0;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "bgrads of the batch overlap");
+    g = batch_of(TLOB_EPILOGUE_BGRADA); /* m = 5 sums each, of BGRADB n = 7 */
+    g.stride_bias = 5;
+    OK(tlob_gemm_check(&g));
+    g.epilogue = TLOB_EPILOGUE_BGRADB;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_bias is 5");
+    g = batch_of(TLOB_EPILOGUE_RELU_BIAS);
+    g.stride_bias = 0;
+    OK(tlob_gemm_check(&g));
+    g.stride_bias = -1;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "stride_bias is -1");
+}
+
+Test(check, aux_and_bias_that_overflow_are_refused) {
+    tlob_gemm g = batch_of(TLOB_EPILOGUE_GELU_AUX_BIAS);
+    g.ld_aux = INT64_MAX / 8;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "aux spans more than 2^63 bytes");
+    g = batch_of(TLOB_EPILOGUE_DRELU_BGRAD);
+    g.ld_aux = (int64_t)1 << 61;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "aux spans");
+    g = batch_of(TLOB_EPILOGUE_RELU_BIAS);
+    g.stride_bias = INT64_MAX / 2;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "bias spans more than 2^63 bytes");
+    g = batch_of(TLOB_EPILOGUE_BGRADB);
+    g.stride_bias = INT64_MAX / 2;
+    FAILS(tlob_gemm_check(&g), TLOB_ERR_ARGUMENT, "bgrad spans more than 2^63 bytes");
+}
+
 Test(check, a_failure_carries_the_problem) {
     tlob_gemm g = tlob_gemm_init(5, 7, 11);
     g.lda = 1;
@@ -204,6 +322,11 @@ Test(run, each_operand_is_needed_where_it_is_read) {
     g.alpha = 0;
     x.a = x.b = NULL;
     OK(tlob_gemm_run(stream, &g, &x));
+    g.beta = 1; /* without a product, the others are needed as ever */
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    NEEDED(c);
+    NEEDED(d);
+    NEEDED(bias);
 #undef NEEDED
 }
 
@@ -215,6 +338,50 @@ Test(run, crooked_and_overlapping_operands) {
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "d is the same memory as a");
     x.d = b;
     FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "d is the same memory as b");
+}
+
+/* Every operand that an epilogue has is needed, and no other is looked at. */
+Test(run, the_operands_of_each_epilogue) {
+    static _Alignas(16) unsigned char aux[4 * 4 * 128];
+    float bgrad[4];
+    for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
+        const tlob_epilogue_traits *t = tlob_epilogue_get_traits((tlob_epilogue)e);
+        bool has_aux = t->reads_aux || t->writes_aux;
+        tlob_gemm g = tlob_gemm_init(4, 4, 4);
+        tlob_gemm_operands x, good = {.a = a, .b = b, .d = d, .bias = t->reads_bias ? bias : NULL,
+                                      .bgrad = t->writes_bgrad ? bgrad : NULL, .aux = has_aux ? aux : NULL};
+        g.epilogue = (tlob_epilogue)e;
+        x = good;
+        OK(tlob_gemm_run(stream, &g, &x));
+        if (t->reads_bias) {
+            x.bias = NULL;
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "operand bias is NULL");
+        }
+        x = good;
+        if (t->writes_bgrad) {
+            x.bgrad = NULL;
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "operand bgrad is NULL");
+            x.bgrad = d;
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "is the same memory as");
+        }
+        x = good;
+        if (has_aux) {
+            x.aux = NULL;
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "operand aux is NULL");
+            x.aux = aux + (t->aux_is_mask ? 8 : 2);
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, t->aux_is_mask ? "16 bytes" : "a float");
+        }
+        x = good;
+        g.alpha = 0; /* A and B are not read, but by those that sum them */
+        x.a = e == TLOB_EPILOGUE_BGRADA ? a : NULL;
+        x.b = e == TLOB_EPILOGUE_BGRADB ? b : NULL;
+        OK(tlob_gemm_run(stream, &g, &x));
+        x.a = x.b = NULL;
+        if (e == TLOB_EPILOGUE_BGRADA)
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "operand a is NULL");
+        if (e == TLOB_EPILOGUE_BGRADB)
+            FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_ARGUMENT, "operand b is NULL");
+    }
 }
 
 Test(run, an_invalid_problem_touches_nothing) {
@@ -361,6 +528,29 @@ Test(run, each_problem_reaches_its_slot_and_no_other) {
     tlob_stream_stats stats;
     OK(tlob_stream_get_stats(stream, &stats));
     cr_assert_eq(stats.products, 5);
+}
+
+static TLOB_GEMM_FN(fail_with_words) {
+    (void)lane;
+    (void)x;
+    return tlob_backend_fail(TLOB_ERR_BACKEND, "cpu_ref", "a call", 7, "SEVEN", gemm, "no");
+}
+
+Test(run, a_product_that_fails_is_not_counted) {
+    tlob_backend_ops failing = tlob_cpu_ref_ops;
+    failing.sgemm = fail_with_words;
+    ctx->backends[0] = &failing;
+    tlob_gemm g = tlob_gemm_init(4, 4, 4);
+    tlob_gemm_operands x = {.a = a, .b = b, .d = d};
+    tlob_stream_stats stats;
+    FAILS(tlob_gemm_run(stream, &g, &x), TLOB_ERR_BACKEND, "SEVEN (7)");
+    const tlob_error *error = tlob_last_error();
+    cr_assert(error->vendor_code == 7 && error->has_gemm && error->backend[0]);
+    OK(tlob_stream_get_stats(stream, &stats));
+    cr_assert_eq(stats.products, 0);
+    FAILS(tlob_gemm_run(NULL, &g, &x), TLOB_ERR_ARGUMENT, "stream");
+    cr_assert(!error->vendor_code && !error->vendor[0] && !error->has_gemm && !error->backend[0],
+              "a failure keeps nothing of the one before it");
 }
 
 Test(run, a_closed_context_is_said_to_be_one) {

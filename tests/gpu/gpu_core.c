@@ -140,6 +140,73 @@ Test(gpu_core, a_stream_is_not_opened_during_its_capture) {
     tlob_context_destroy(&ctx);
 }
 
+/* What waits would spoil the capture; a staged copy becomes a node, and the stream's own staging still works after. */
+Test(gpu_core, transfers_during_a_capture) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_staging *staging;
+    tlob_buffer *buffer;
+    void *host;
+    uint32_t word = 1, back;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_staging_create(ctx, 4, &staging));
+    OK(tlob_buffer_create(ctx, 4, &buffer));
+    uint32_t *there = tlob_buffer_data(buffer);
+    for (int warm = 0; warm < 2; warm++) {
+        cr_assert_eq(cudaStreamBeginCapture(tlob_stream_cuda(stream), cudaStreamCaptureModeGlobal), cudaSuccess);
+        cr_assert_eq(tlob_upload(stream, there, &word, 4), TLOB_ERR_NOT_WARM);
+        cr_assert_eq(tlob_download(stream, &back, there, 4), TLOB_ERR_NOT_WARM);
+        cr_assert_eq(tlob_stream_sync(stream), TLOB_ERR_NOT_WARM);
+        OK(tlob_staging_upload(staging, stream, there, 4));
+        cr_assert_eq(cudaStreamEndCapture(tlob_stream_cuda(stream), &graph), cudaSuccess, "the capture survives");
+        cr_assert_eq(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+        for (uint32_t round = 0; round < 2; round++) {
+            OK(tlob_staging_acquire(staging, &host));
+            *(uint32_t *)host = 7 + round;
+            cr_assert_eq(cudaGraphLaunch(exec, tlob_stream_cuda(stream)), cudaSuccess);
+            OK(tlob_download(stream, &back, there, 4));
+            cr_assert_eq(back, 7 + round);
+        }
+        cudaGraphExecDestroy(exec);
+        cudaGraphDestroy(graph);
+        OK(tlob_upload(stream, there, &word, 4));
+    }
+    cr_assert_eq(cudaPeekAtLastError(), cudaSuccess);
+    tlob_staging_destroy(&staging);
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+}
+
+/* A failure is reported once: by the status, and not again by the program's own next check. The default stream waits
+ * for streams that are not non-blocking, so it is closed to every call while one of them is captured. */
+Test(gpu_core, a_reported_failure_leaves_no_error_behind) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    cudaStream_t blocking;
+    cudaGraph_t graph;
+    OK(tlob_stream_open(ctx, NULL, &stream));
+    cr_assert_eq(cudaStreamCreate(&blocking), cudaSuccess);
+    cr_assert_eq(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    cr_assert_eq(tlob_stream_sync(stream), TLOB_ERR_NOT_WARM);
+    cr_assert_eq(cudaPeekAtLastError(), cudaSuccess);
+    cr_assert_eq(cudaStreamEndCapture(blocking, &graph), cudaSuccess, "the capture survives");
+    cudaGraphDestroy(graph);
+    OK(tlob_stream_sync(stream));
+    cudaStreamDestroy(blocking);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+}
+
+Test(gpu_core, a_build_without_code_for_the_device_is_told_what_to_do) {
+    cr_assert_eq(tlob_fail_cuda(&tlob_space_cuda, cudaErrorNoKernelImageForDevice, "a kernel"), TLOB_ERR_CUDA);
+    cr_assert(strstr(tlob_last_error()->message, "gpu_arch"), "%s", tlob_last_error()->message);
+}
+
 Test(gpu_core, pointers_of_the_other_memory_space_are_refused) {
     NEED_GPU();
     tlob_context *cuda = cuda_context(), *host = host_context();
@@ -176,6 +243,37 @@ Test(gpu_core, memory_that_is_not_to_be_had_leaves_no_error_behind) {
     cr_assert_eq(cudaPeekAtLastError(), cudaSuccess);
     OK(tlob_buffer_create(ctx, 64, &buffer));
     tlob_buffer_destroy(&buffer);
+    tlob_context_destroy(&ctx);
+}
+
+/* A fault on the device spoils every later call of the process: each must say so, and not that its pointers are of
+ * another space or that the stream is being captured. Giving everything back must still not crash. */
+Test(gpu_core, a_fault_on_the_device_is_called_one) {
+    NEED_GPU();
+    if (getenv("TLOB_SANITIZED"))
+        cr_skip_test("the fault is meant, and a sanitizer would report it");
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    float word = 0;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_buffer_create(ctx, 2 * sizeof(float), &buffer));
+    float *p = tlob_buffer_data(buffer);
+    const tlob_affine_args wild = {.m = 1, .n = 2, .ld = (int64_t)1 << 40, .batch = 1, .d = p};
+    cr_assert_eq(tlob_kernels_cuda.affine(tlob_stream_cuda(stream), &wild), cudaSuccess);
+    cr_assert_neq(cudaDeviceSynchronize(), cudaSuccess);
+
+    cr_assert_eq(tlob_stream_sync(stream), TLOB_ERR_CUDA, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_upload(stream, p, &word, sizeof(word)), TLOB_ERR_CUDA, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_fill(stream, p, 0, sizeof(word)), TLOB_ERR_CUDA, "%s", tlob_last_error()->message);
+    const tlob_gemm gemm = tlob_gemm_init(1, 1, 1);
+    const tlob_gemm_operands x = {.a = p, .b = p, .d = p + 1};
+    for (int i = 0; i < ctx->n_backends; i++) {
+        tlob_status status = tlob_gemm_run_on(stream, ctx->backends[i]->name, &gemm, &x);
+        cr_assert(status == TLOB_ERR_CUDA || status == TLOB_ERR_BACKEND, "%s", tlob_last_error()->message);
+    }
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
     tlob_context_destroy(&ctx);
 }
 

@@ -137,7 +137,7 @@ static void expect_refused(const char *path, const char *reason) {
     char expected[512];
     cr_expect_eq(io_atomic_open(path, &file, &err), -1);
     cr_expect_null(file);
-    snprintf(expected, sizeof expected, "%s: %s", path, reason);
+    snprintf(expected, sizeof expected, "%s: %s", *path ? path : "(an empty name)", reason);
     cr_expect_str_eq(err.text, expected, "%s", err.text);
 }
 
@@ -209,4 +209,18 @@ Test(atomic_file, long_paths_keep_the_reason) {
     cr_expect(strstr(err.text, "File name too long") != NULL, "%s", err.text);
     cr_expect_eq(strlen(io_error_path(path)), 160);
     cr_expect_str_eq(io_error_path("short"), "short");
+}
+
+Test(atomic_file, same_says_whether_two_paths_are_one_file) {
+    cr_assert(chdir(dir) == 0);
+    fclose(fopen("old", "w"));
+    cr_assert(symlink("old", "link") == 0 && link("old", "hard") == 0 && mkdir("folder", 0700) == 0);
+    const struct {
+        const char *a, *b;
+        int same;
+    } pairs[] = {{"old", "old", 1},         {"old", "./old", 1}, {"old", "link", 1},          {"old", "hard", 1},
+                 {"old", "new", 0},         {"new", "./new", 1}, {"new", "folder/../new", 1}, {"new", "folder/new", 0},
+                 {"new", "missing/new", 0}, {"new", "newer", 0}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        cr_expect_eq(io_atomic_same(pairs[i].a, pairs[i].b), pairs[i].same, "%s %s", pairs[i].a, pairs[i].b);
 }

@@ -36,6 +36,9 @@ static const struct {
      "m.csv: line 1: found 5 columns, expected 6 (time, type, order id, size, price, direction)"},
     {M1 "34200.1,1,11,100,5853300,1,0\n", B1 B2,
      "m.csv: line 2: found 7 columns, expected 6 (time, type, order id, size, price, direction)"},
+    {B1, M1,
+     "m.csv: line 1: found 4 columns, expected 6 (time, type, order id, size, price, direction); is it the orderbook "
+     "file?"},
     {M1, "5859400,200,5853300\n", "b.csv: line 1: found 3 columns, expected 4 for each level"},
     {M1, "5859400,200,5853300,18,1\n", "b.csv: line 1: found 5 columns, expected 4 for each level"},
     {M1 M2, B1 TWO, "b.csv: line 2: found 8 columns, expected 4 as in the rows above"},

@@ -33,6 +33,7 @@ typedef struct tlob_choice {
  * The embedder's policy: returns the name of the backend for `gemm`, and may set `*reason` (a string that outlives the
  * call, such as a literal). It must be a pure function of `gemm` and `user`: no clock, no memory of earlier calls. NULL
  * or an unknown name makes the product fail with TLOB_ERR_POLICY. Called on the thread of the product, on every call.
+ * `gemm->compute` is never DEFAULT in a product; tlob_dispatch_explain, which knows no context, hands on what it gets.
  */
 typedef const char *(*tlob_policy_fn)(void *user, const tlob_gemm *gemm, const char **reason);
 

@@ -17,7 +17,10 @@ typedef struct tlob_buffer tlob_buffer;
  */
 TLOB_API tlob_status tlob_buffer_create(tlob_context *ctx, size_t bytes, tlob_buffer **buffer);
 
-/** Frees a buffer and sets `*buffer` to NULL; NULL is allowed. Waits for work of the device, so none can still use it. */
+/**
+ * Frees a buffer and sets `*buffer` to NULL; NULL is allowed. Waits for work of the device, so none can still use it.
+ * Not during a capture on any stream, unless that capture is thread-local to another thread or relaxed.
+ */
 TLOB_API void tlob_buffer_destroy(tlob_buffer **buffer);
 
 /** The memory itself; NULL for a NULL buffer. */
@@ -29,7 +32,8 @@ TLOB_API size_t tlob_buffer_bytes(const tlob_buffer *buffer);
 /**
  * Pinned host memory that the device sees too. Host to device goes through such memory only: write through the host
  * pointer, then enqueue a copy, so that no pageable copy can race a non-blocking stream. One staging buffer has at most
- * one transfer in flight; tlob_staging_acquire waits for it.
+ * one transfer in flight; tlob_staging_acquire waits for it. A transfer that is captured into a graph copies again at
+ * each launch of the graph: to wait for such a copy, and to keep the staging as long as the graph, is the caller's task.
  */
 typedef struct tlob_staging tlob_staging;
 
@@ -55,8 +59,9 @@ TLOB_API tlob_status tlob_staging_upload(tlob_staging *staging, tlob_stream *str
 TLOB_API tlob_status tlob_staging_download(tlob_staging *staging, tlob_stream *stream, const void *src, size_t bytes);
 
 /**
- * Copies from any host memory to memory of the stream's context, in order with the stream's other work, through a staging
- * buffer of the stream's own that is made on first use. Returns when `src` may be changed or freed. Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA.
+ * Copies from any host memory to memory of the stream's context, in order with the stream's other work, through a
+ * staging buffer of the stream's own that is made on first use. Returns when `src` may be changed or freed.
+ * Errors: ARGUMENT, MEMORY_SPACE, CLOSED, NOT_WARM during a capture of the stream, OUT_OF_MEMORY, CUDA.
  */
 TLOB_API tlob_status tlob_upload(tlob_stream *stream, void *dst, const void *src, size_t bytes);
 

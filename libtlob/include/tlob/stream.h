@@ -34,11 +34,16 @@ TLOB_API tlob_status tlob_stream_create(tlob_context *ctx, tlob_stream **stream)
 
 /**
  * Gives a reference back and sets `*stream` to NULL; NULL is allowed. The last one waits for the stream and frees its
- * handles and workspace, so keep a stream open while it is in use or while a graph captured from it lives.
+ * handles and workspace, so keep a stream open while it is in use or while a graph captured from it lives, and do not
+ * let that happen while another stream is being captured, unless that capture is thread-local to another thread or
+ * relaxed: freeing waits for the device, which spoils a capture.
  */
 TLOB_API void tlob_stream_close(tlob_stream **stream);
 
-/** Waits until everything enqueued on `stream` has finished. Errors: ARGUMENT, CLOSED, CUDA (also of earlier work). */
+/**
+ * Waits until everything enqueued on `stream` has finished.
+ * Errors: ARGUMENT, CLOSED, NOT_WARM during a capture of the stream, CUDA (also of earlier work).
+ */
 TLOB_API tlob_status tlob_stream_sync(tlob_stream *stream);
 
 /** The CUDA stream behind `stream`; NULL for the default stream and on a host context. `stream` must not be NULL. */
