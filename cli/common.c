@@ -102,6 +102,14 @@ static void parse_device(struct argp_state *state, const char *text, tlob_contex
         params->device = (int)cli_integer(state, "--device cuda:N", text + 5, 0, INT32_MAX);
 }
 
+// A name that no backend has is wrong usage: the program brings none of its own.
+static void parse_policy(struct argp_state *state, const char *text, tlob_policy *policy) {
+    tlob_gemm gemm = tlob_gemm_init(1, 1, 1);
+    tlob_choice choice;
+    if (tlob_policy_parse(text, policy) || tlob_dispatch_explain(policy, &gemm, &choice))
+        argp_error(state, "--policy: %s", tlob_last_error()->message);
+}
+
 static error_t parse_context(int key, char *arg, struct argp_state *state) {
     static const char *const computes[] = {"tf32", "fp32", NULL};
     cli_context_options *options = state->input;
@@ -117,8 +125,7 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
         options->params.compute = cli_choice(state, "--compute", arg, computes) ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
         return 0;
     case KEY_POLICY:
-        if (tlob_policy_parse(arg, &options->params.policy))
-            argp_error(state, "--policy: %s", tlob_last_error()->message);
+        parse_policy(state, arg, &options->params.policy);
         return 0;
     case KEY_CONFIG:
         options->params.config_path = arg;

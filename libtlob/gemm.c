@@ -61,7 +61,8 @@ static bool extent_fits(int64_t rows, int64_t cols, int64_t ld, int64_t batch, i
         return true;
     int64_t columns, matrices, elements, bytes;
     return tlob_mul(cols - 1, ld, &columns) && tlob_mul(batch - 1, stride, &matrices) &&
-           !__builtin_add_overflow(columns, matrices, &elements) && !__builtin_add_overflow(elements, rows, &elements) &&
+           !__builtin_add_overflow(columns, matrices, &elements) &&
+           !__builtin_add_overflow(elements, rows, &elements) &&
            tlob_mul(elements, bytes_each, &bytes);
 }
 
@@ -222,6 +223,8 @@ static tlob_status check_operand(tlob_stream *stream, const void *ptr, size_t al
 /* An output must not be another operand; only D may be C. Operands that overlap in part are the caller's to avoid. */
 static tlob_status check_apart(const needs *n, const tlob_gemm *g, const tlob_gemm_operands *x) {
     const tlob_epilogue_traits *t = n->traits;
+    if (g->epilogue == TLOB_EPILOGUE_NONE && (!n->a || (x->d != x->a && x->d != x->b)))
+        return TLOB_OK;
     const struct {
         const char *name;
         const void *ptr;
@@ -349,19 +352,57 @@ static tlob_status compute(tlob_stream *stream, int index, const needs *n, const
     return status;
 }
 
-static tlob_status run_checked(tlob_stream *stream, const tlob_gemm_operands *x, call *c) {
+_Static_assert(sizeof(tlob_gemm) == 2 * sizeof(tlob_op) + 13 * sizeof(int64_t) + 2 * sizeof(float) +
+                                        sizeof(tlob_compute) + sizeof(tlob_epilogue),
+               "problems are compared byte by byte");
+
+static tlob_known *known_entry(tlob_stream *stream, const tlob_gemm *g) {
+    uint64_t hash = (uint64_t)g->m * 31 + (uint64_t)g->n;
+    hash = hash * 31 + (uint64_t)g->k;
+    hash = hash * 31 + (uint64_t)g->batch * 8 + (uint64_t)g->epilogue * 4;
+    hash += (uint64_t)g->transa * 2 + (uint64_t)g->transb;
+    return &stream->known[(hash ^ hash >> 7 ^ hash >> 17) % TLOB_KNOWN_PROBLEMS];
+}
+
+/* A policy that calls back is asked on every call; a trace tells reasons; and how an aux of floats lies counts too. */
+static bool may_remember(const tlob_context *ctx, const char *name, const tlob_gemm *g) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
+    return !ctx->tracing && (name || ctx->settings.policy.kind != TLOB_POLICY_CALLBACK) &&
+           (t->aux_is_mask || !(t->reads_aux || t->writes_aux));
+}
+
+/* Checks a problem and finds its backend, or remembers both. -1 after an error; else the call's backend is chosen. */
+static int prepare(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x, call *c,
+                   tlob_status *status) {
+    tlob_context *ctx = stream->ctx;
+    const char *name = c->backend;
+    if (c->gemm.compute == TLOB_COMPUTE_DEFAULT)
+        c->gemm.compute = ctx->settings.compute;
+    tlob_known *known = known_entry(stream, gemm);
+    if (known->index >= 0 && known->named == (name != NULL) && !memcmp(&known->gemm, gemm, sizeof(*gemm)) &&
+        (!name || !strcmp(name, ctx->backends[known->index]->name)))
+        return known->index;
+    if ((*status = tlob_gemm_check(gemm)) != TLOB_OK)
+        return -1;
+    int index = tlob_choose(ctx, name, &c->gemm, ctx->tracing ? c->reason : NULL, sizeof(c->reason), status);
+    if (index < 0) {
+        tlob_fail_gemm(&c->gemm);
+        return -1;
+    }
+    c->backend = ctx->backends[index]->name;
+    if ((*status = check_supported(ctx->backends[index], &c->gemm, x)) != TLOB_OK)
+        return -1;
+    if (may_remember(ctx, name, gemm))
+        *known = (tlob_known){.gemm = *gemm, .named = name != NULL, .index = index};
+    return index;
+}
+
+static tlob_status run_checked(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x, call *c) {
     tlob_context *ctx = stream->ctx;
     tlob_gemm *g = &c->gemm;
     tlob_status status = TLOB_OK;
-    if (g->compute == TLOB_COMPUTE_DEFAULT)
-        g->compute = ctx->settings.compute;
-    int index = tlob_choose(ctx, c->backend, g, ctx->tracing ? c->reason : NULL, sizeof(c->reason), &status);
-    if (index < 0) {
-        tlob_fail_gemm(g);
-        return status;
-    }
-    c->backend = ctx->backends[index]->name;
-    if ((status = check_supported(ctx->backends[index], g, x)) != TLOB_OK)
+    int index = prepare(stream, gemm, x, c, &status);
+    if (index < 0)
         return status;
     if (g->m == 0 || g->n == 0 || g->batch == 0)
         return TLOB_OK;
@@ -399,13 +440,13 @@ static tlob_status run(tlob_stream *stream, const char *backend, const tlob_gemm
     call c;
     c.backend = backend;
     c.reason[0] = c.plan.algorithm[0] = 0;
-    status = tlob_gemm_check(gemm);
-    if (status == TLOB_OK && !x)
-        status = tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "the operands are NULL");
     if (gemm)
         c.gemm = *gemm;
-    if (status == TLOB_OK)
-        status = run_checked(stream, x, &c);
+    if (!gemm || !x)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "%s NULL",
+                           gemm ? "the operands are" : "gemm is");
+    else
+        status = run_checked(stream, gemm, x, &c);
     stream->stats.rejected += status != TLOB_OK;
     if (stream->ctx->tracing && gemm)
         trace(stream, &c, status);

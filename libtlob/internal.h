@@ -122,6 +122,15 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
 /** Enters the device to give something back; false where there is nothing left: the device is lost, or of a parent. */
 bool tlob_enter_to_free(const tlob_context *ctx, int *previous);
 
+/** A problem that has passed every check which its operands have no part in, and the backend that runs it. */
+typedef struct tlob_known {
+    tlob_gemm gemm;                  /**< as the caller gave it */
+    bool named;                      /**< whether the caller named the backend */
+    int index;                       /**< of the backend; -1 in an empty entry */
+} tlob_known;
+
+#define TLOB_KNOWN_PROBLEMS 32       /* that a stream remembers; a power of two */
+
 /* --- streams (stream.c) --------------------------------------------------------------------------------------------- */
 
 struct tlob_stream {
@@ -134,6 +143,7 @@ struct tlob_stream {
     tlob_lane *lanes[TLOB_MAX_BACKENDS]; /**< one for each backend of the context */
     tlob_stream_stats stats;
     tlob_staging *staging;           /**< for tlob_upload and tlob_download; made on first use */
+    tlob_known known[TLOB_KNOWN_PROBLEMS];
     const void *seen[TLOB_SEEN_POINTERS]; /**< operands known to lie in the right memory space */
 };
 

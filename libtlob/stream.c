@@ -118,6 +118,8 @@ static tlob_status add(tlob_context *ctx, struct CUstream_st *cuda_stream, bool 
     stream->refs = 1;
     stream->owns_cuda_stream = owns;
     stream->cuda_stream = cuda_stream;
+    for (int i = 0; i < TLOB_KNOWN_PROBLEMS; i++)
+        stream->known[i].index = -1;
     status = acquire(stream);
     if (status != TLOB_OK) {
         tlob_stream_release(stream);

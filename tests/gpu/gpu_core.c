@@ -501,21 +501,3 @@ Test(gpu_core, a_context_from_before_a_fork_says_so) {
     OK(tlob_stream_sync(w.stream));
     close_workbench(&w);
 }
-
-/* Known trap: cudaDeviceReset by somebody else takes everything that the context has. */
-Test(gpu_core, a_device_reset_behind_our_back_is_a_status) {
-    NEED_GPU();
-    static const char *const backends[] = {"cublas_classic", "cublaslt"};
-    workbench w = open_workbench(tlob_context_params_default());
-    for (int i = 0; i < 2; i++)
-        OK(tlob_gemm_run_on(w.stream, backends[i], &w.gemm, &w.x));
-    OK(tlob_stream_sync(w.stream));
-    cr_assert_eq(cudaDeviceReset(), cudaSuccess);
-    for (int i = 0; i < 2; i++) {
-        tlob_status status = tlob_gemm_run_on(w.stream, backends[i], &w.gemm, &w.x);
-        status = status ? status : tlob_stream_sync(w.stream);
-        cr_assert_neq(status, TLOB_OK, "%s", backends[i]);
-        cr_assert_gt(strlen(tlob_last_error()->message), 10);
-    }
-    close_workbench(&w);
-}
