@@ -78,7 +78,7 @@ static void make_tlob(int i, parity_case *c) {
     int64_t n = samples[i % LENGTH(samples)];
     int kind = i / LENGTH(samples);
     c->gemm = parity_problem(kinds[kind].ops, kinds[kind].m, kinds[kind].n ? kinds[kind].n : n,
-                      kinds[kind].k ? kinds[kind].k : n, 0);
+                             kinds[kind].k ? kinds[kind].k : n, 0);
     c->gemm.beta = kinds[kind].beta;
     c->a = kinds[kind].a;
     c->b = kinds[kind].b;

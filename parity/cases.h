@@ -10,8 +10,8 @@
 void parity_name(parity_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
- * A problem with the transposes of parity_ops_name(ops), `pad` spare rows in A, pad + 1 in B and pad + 2 in C unless pad
- * is 0.
+ * A problem with the transposes of parity_ops_name(ops), `pad` spare rows in A, pad + 1 in B and pad + 2 in C unless
+ * pad is 0.
  */
 tlob_gemm parity_problem(int ops, int64_t m, int64_t n, int64_t k, int64_t pad);
 
@@ -20,7 +20,8 @@ void parity_make_batch(tlob_gemm *g, int64_t count, int64_t gap);
 
 /**
  * Sets the epilogue of a problem whose sizes and batch are made, and lays out what it takes besides: `spare` times 128
- * bits or 8 floats more than aux needs in ld_aux and stride_aux; `gap` floats between biases or bgrads. shared: one bias.
+ * bits or 8 floats more than aux needs in ld_aux and stride_aux; `gap` floats between biases or bgrads. shared: one
+ * bias.
  */
 void parity_set_epilogue(tlob_gemm *g, tlob_epilogue epilogue, int spare, int64_t gap, bool shared);
 

@@ -37,9 +37,11 @@ static void make_support(int i, parity_case *c) {
 
 /* Every epilogue, all transposes, one and three, packed and padded, and alpha and beta in every way. */
 static void make_epilogue(int i, parity_case *c) {
-    static const struct { float alpha, beta; } scalars[] = {{1, 0}, {1, 1},     {1, -0.5f}, {-0.5f, 0},
-                                                            {2, 1}, {-0.5f, -0.5f}, {0, 1},     {0, 0}};
-    static const int shapes[][3] = {{5, 7, 11}, {31, 17, 13}, {1, 37, 3}, {67, 2, 29}, {19, 131, 1}, {40, 9, 24}, {3, 1, 97}};
+    static const struct {
+        float alpha, beta;
+    } scalars[] = {{1, 0}, {1, 1}, {1, -0.5f}, {-0.5f, 0}, {2, 1}, {-0.5f, -0.5f}, {0, 1}, {0, 0}};
+    static const int shapes[][3] = {{5, 7, 11},   {31, 17, 13}, {1, 37, 3}, {67, 2, 29},
+                                    {19, 131, 1}, {40, 9, 24},  {3, 1, 97}};
     int e = i % EPILOGUES, ops = i / EPILOGUES % 4, way = i / EPILOGUES / 4, s = way / 4;
     bool padded = way % 2, three = way / 2 % 2;
     const int *shape = shapes[(e + 3 * ops + 5 * way) % LENGTH(shapes)];
@@ -92,8 +94,8 @@ static void make_bgrad(int i, parity_case *c) {
     static const int others[] = {1, 5, 33, 130};
     int e = i % 4, length = lengths[i / 4 % 5], other = others[i / 20], ops = (i / 4 + i / 20) % 4;
     bool of_input = e > 1;
-    c->gemm = of_input ? parity_problem(ops, other, e == 2 ? 3 : other, length, 0)
-                       : parity_problem(ops, other, length, 5, 0);
+    c->gemm =
+        of_input ? parity_problem(ops, other, e == 2 ? 3 : other, length, 0) : parity_problem(ops, other, length, 5, 0);
     parity_set_epilogue(&c->gemm, bgrad_epilogues[e], 0, 0, false);
     parity_name(c, "%s/%s/%d-of-%d", name_of((int)bgrad_epilogues[e]), parity_ops_name(ops), other, length);
 }
@@ -141,7 +143,8 @@ static void make_fill(int i, parity_case *c) {
         {"signed-zero", PARITY_SIGNED_ZERO, PARITY_SIGNED_ZERO, PARITY_SIGNED_ZERO, PARITY_SIGNED_ZERO,
          PARITY_SIGNED_ZERO, true},
         {"mixed", PARITY_MIXED, PARITY_MIXED, PARITY_MIXED, PARITY_MIXED, PARITY_MIXED, false},
-        {"sparse", PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, false},
+        {"sparse", PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, PARITY_ORDER_FLOW, PARITY_ORDER_FLOW,
+         false},
     };
     int e = i % EPILOGUES, row = i / EPILOGUES;
     c->gemm = parity_problem(i % 4, 33, 20, 12, 0);
@@ -169,8 +172,9 @@ static void make_unit(int i, parity_case *c) {
 
 /* Sums of a million terms. */
 static void make_long(int i, parity_case *c) {
-    static const tlob_epilogue epilogues[] = {TLOB_EPILOGUE_NONE,      TLOB_EPILOGUE_RELU_AUX_BIAS, TLOB_EPILOGUE_BGRADA,
-                                              TLOB_EPILOGUE_GELU_BIAS, TLOB_EPILOGUE_DGELU_BGRAD,   TLOB_EPILOGUE_BGRADB};
+    static const tlob_epilogue epilogues[] = {TLOB_EPILOGUE_NONE,        TLOB_EPILOGUE_RELU_AUX_BIAS,
+                                              TLOB_EPILOGUE_BGRADA,      TLOB_EPILOGUE_GELU_BIAS,
+                                              TLOB_EPILOGUE_DGELU_BGRAD, TLOB_EPILOGUE_BGRADB};
     int e = (int)epilogues[i];
     int ops = e == TLOB_EPILOGUE_BGRADA ? 0 : e == TLOB_EPILOGUE_BGRADB ? 3 : i % 4;
     c->gemm = parity_problem(ops, i % 2 ? 3 : 1, i % 2 ? 1 : 2, i % 2 ? 1000003 : 1000000, 0);

@@ -112,8 +112,8 @@ void parity_expect_bgrad(const tlob_gemm *gemm, const tlob_gemm_operands *x, int
     bool ta = g->transa == TLOB_OP_T, tb = g->transb == TLOB_OP_T;
     if (g->epilogue == TLOB_EPILOGUE_BGRADB) {
         for (int64_t j = 0; j < g->n; j++)
-            sums[j] = g->k ? sum_input(x->b + at_b + (tb ? j : j * g->ldb), tb ? g->ldb : 1, g->k)
-                           : (parity_expectation){0};
+            sums[j] =
+                g->k ? sum_input(x->b + at_b + (tb ? j : j * g->ldb), tb ? g->ldb : 1, g->k) : (parity_expectation){0};
         return;
     }
     for (int64_t i = 0; i < g->m; i++) {
@@ -174,7 +174,9 @@ double parity_bound_bgrad(const tlob_gemm *gemm, tlob_memory memory, double scal
     bool host = memory == TLOB_MEMORY_HOST;
     if (gemm->epilogue == TLOB_EPILOGUE_BGRADA || gemm->epilogue == TLOB_EPILOGUE_BGRADB) {
         double r = rounding(gemm->k);
-        double relative = host ? u + (double)gemm->k * 0x1p-52 : gemm->compute == TLOB_COMPUTE_TF32 ? 0x1p-10 + 4 * r : r;
+        double relative = host                                 ? u + (double)gemm->k * 0x1p-52
+                          : gemm->compute == TLOB_COMPUTE_TF32 ? 0x1p-10 + 4 * r
+                                                               : r;
         return relative * scale + subnormals(gemm);
     }
     double sum = host ? 3 * u + (double)gemm->n * 0x1p-52 : rounding(gemm->n);

@@ -12,9 +12,9 @@
  *
  * A backend that cannot do BGRADA or BGRADB gets that product without; there is nothing else to compare then.
  *
- * W and x are multiples of 1/4 up to 1 and b odd multiples of 1/32, so every z is an odd multiple of 1/32, and a step of
- * 1/256 in one parameter moves no z across the corner of ReLU. V and G are multiples of 1/4 as well; everything is exact
- * in TF32 up to GELU itself.
+ * W and x are multiples of 1/4 up to 1 and b odd multiples of 1/32, so every z is an odd multiple of 1/32, and a step
+ * of 1/256 in one parameter moves no z across the corner of ReLU. V and G are multiples of 1/4 as well; everything is
+ * exact in TF32 up to GELU itself.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ typedef struct gradient {
     bool relu;
     float *in[INPUTS], *out[OUTPUTS];
     int64_t in_count[INPUTS], out_count[OUTPUTS];
-    double *parameters[3], *scratch;      /**< W, x, b in double; one column of act(z) */
+    double *parameters[3], *scratch; /**< W, x, b in double; one column of act(z) */
     tlob_buffer *in_buffer[INPUTS], *out_buffer[OUTPUTS], *y, *aux, *dz;
 } gradient;
 
@@ -102,15 +102,20 @@ static float *data(tlob_buffer *buffer) {
 static bool differentiate(gradient *g, float *sums[2]) {
     float *w = data(g->in_buffer[W]), *x = data(g->in_buffer[X]), *y = data(g->y), *dz = data(g->dz);
     tlob_gemm forward = g->who->c->gemm;
-    if (!product(g, forward, &(tlob_gemm_operands){.a = w, .b = x, .d = y, .bias = data(g->in_buffer[BIAS]),
-                                                   .aux = tlob_buffer_data(g->aux)}))
+    if (!product(g, forward,
+                 &(tlob_gemm_operands){
+                     .a = w, .b = x, .d = y, .bias = data(g->in_buffer[BIAS]), .aux = tlob_buffer_data(g->aux)}))
         return false;
     tlob_gemm backward = tlob_gemm_init(g->m, g->n, g->m);
     backward.transa = TLOB_OP_T;
     backward.epilogue = g->relu ? TLOB_EPILOGUE_DRELU_BGRAD : TLOB_EPILOGUE_DGELU_BGRAD;
     backward.ld_aux = forward.ld_aux;
-    if (!product(g, backward, &(tlob_gemm_operands){.a = data(g->in_buffer[V]), .b = data(g->in_buffer[G]), .d = dz,
-                                                    .bgrad = data(g->out_buffer[DB]), .aux = tlob_buffer_data(g->aux)}))
+    if (!product(g, backward,
+                 &(tlob_gemm_operands){.a = data(g->in_buffer[V]),
+                                       .b = data(g->in_buffer[G]),
+                                       .d = dz,
+                                       .bgrad = data(g->out_buffer[DB]),
+                                       .aux = tlob_buffer_data(g->aux)}))
         return false;
 
     tlob_gemm dw = tlob_gemm_init(g->m, g->k, g->n), dwt = tlob_gemm_init(g->k, g->m, g->n);
@@ -122,19 +127,20 @@ static bool differentiate(gradient *g, float *sums[2]) {
     tlob_gemm dx = tlob_gemm_init(g->k, g->n, g->m);
     dx.transa = TLOB_OP_T;
     dx.lda = g->m;
-    return product_with_sums(
-               g, dw, (tlob_gemm_operands){.a = dz, .b = x, .d = data(g->out_buffer[DW]), .bgrad = sums[0]}, &sums[0]) &&
-           product_with_sums(
-               g, dwt, (tlob_gemm_operands){.a = x, .b = dz, .d = data(g->out_buffer[DWT]), .bgrad = sums[1]},
-               &sums[1]) &&
+    return product_with_sums(g, dw,
+                             (tlob_gemm_operands){.a = dz, .b = x, .d = data(g->out_buffer[DW]), .bgrad = sums[0]},
+                             &sums[0]) &&
+           product_with_sums(g, dwt,
+                             (tlob_gemm_operands){.a = x, .b = dz, .d = data(g->out_buffer[DWT]), .bgrad = sums[1]},
+                             &sums[1]) &&
            product(g, dx, &(tlob_gemm_operands){.a = w, .b = dz, .d = data(g->out_buffer[DX])});
 }
 
 /* --- the comparison -------------------------------------------------------------------------------------------- */
 
 /*
- * How far a gradient may be off, as a share of the largest of its kind: sums of at most max(m, n, k) + 8 products, and in
- * TF32 inputs of 10 bits; for GELU what parity_bound grants GELU' besides.
+ * How far a gradient may be off, as a share of the largest of its kind: sums of at most max(m, n, k) + 8 products, and
+ * in TF32 inputs of 10 bits; for GELU what parity_bound grants GELU' besides.
  */
 static double tolerance(const gradient *g) {
     double most = fmax(fmax((double)g->m, (double)g->n), (double)g->k);
@@ -159,8 +165,9 @@ static bool compare(gradient *g, const char *name, double *first, int64_t count,
         largest = fmax(largest, fabs(want[i]));
         /* h^2 times a third derivative: |GELU'''| < 1.6, times |V^T G| and the cube of a factor of at most 1 */
         if (fabs(coarse - fine) > 1e-3 * (1 + fabs(fine)))
-            good = parity_report(g->who, g->result, PARITY_ERROR, "the differences of %s[%lld] have not converged: %g, %g",
-                                 name, (long long)i, coarse, fine);
+            good =
+                parity_report(g->who, g->result, PARITY_ERROR, "the differences of %s[%lld] have not converged: %g, %g",
+                              name, (long long)i, coarse, fine);
     }
     double bound = tolerance(g) * largest + 1e-9;
     for (int64_t i = 0; i < count && good; i++) {
@@ -177,8 +184,8 @@ static bool compare(gradient *g, const char *name, double *first, int64_t count,
         }
         if (!(error <= bound))
             good = parity_report(g->who, g->result, PARITY_FAIL,
-                                 "gradient %s[%lld] is %.9g, central differences say %.9g: error %.3g, bound %.3g", name,
-                                 (long long)i, (double)got[at], want[i], error, bound);
+                                 "gradient %s[%lld] is %.9g, central differences say %.9g: error %.3g, bound %.3g",
+                                 name, (long long)i, (double)got[at], want[i], error, bound);
     }
     free(want);
     return good;

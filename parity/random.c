@@ -33,7 +33,7 @@ static float scalar(draw *d) {
 }
 
 static parity_fill input(draw *d) {
-    static const parity_fill fills[] = {PARITY_UNIFORM, PARITY_UNIFORM, PARITY_ORDER_FLOW,  PARITY_WEIGHT,
+    static const parity_fill fills[] = {PARITY_UNIFORM,  PARITY_UNIFORM, PARITY_ORDER_FLOW,  PARITY_WEIGHT,
                                         PARITY_GRADIENT, PARITY_INTEGER, PARITY_SIGNED_ZERO, PARITY_MIXED};
     return one_in(d, 20) ? PARITY_ONE_NAN : fills[below(d, LENGTH(fills))];
 }

@@ -6,7 +6,7 @@
 #include "parity/report.h"
 
 #define GUARD      64 /* floats before and after an operand; a multiple of 256 bytes, so that alignment is the case's */
-#define GUARD_BITS 0x7fc0deadu /* a quiet NaN that no arithmetic makes; as a mask's poison, ones and zeros */
+#define GUARD_BITS 0x7fc0deadu        /* a quiet NaN that no arithmetic makes; as a mask's poison, ones and zeros */
 #define SPARSE     ((int64_t)1 << 26) /* floats from which on a huge case keeps the columns in use alone */
 
 typedef enum role { UNUSED, INPUT, OUTPUT } role;
@@ -135,8 +135,8 @@ static void lay_out(run *r) {
     x[BIAS] = (operand){.name = "bias", .rows = g->m, .cols = 1, .ld = g->m};
     x[BGRAD] = (operand){.name = "bgrad", .rows = grads, .cols = 1, .ld = grads};
     /* all bits of a mask's column may be written, those past m too */
-    x[AUX] = (operand){.name = "aux", .rows = t->aux_is_mask ? g->ld_aux / word : g->m, .cols = g->n,
-                       .ld = g->ld_aux / word};
+    x[AUX] = (operand){
+        .name = "aux", .rows = t->aux_is_mask ? g->ld_aux / word : g->m, .cols = g->n, .ld = g->ld_aux / word};
     const int64_t strides[] = {g->stride_a,    g->stride_b,    g->stride_c,         g->stride_c,
                                g->stride_bias, g->stride_bias, g->stride_aux / word};
     const int64_t offsets[] = {c->offset_a,    c->offset_b,     c->offset_c,  c->offset_d,
@@ -314,9 +314,14 @@ static bool check_d(run *r, tlob_memory memory) {
                 float value = o->after[place(o, p, row, col)];
                 if (kept_nan(r, memory, value, want))
                     continue;
-                if (!judge(r, (element){.output = "D", .matrix = p, .row = row, .col = col, .value = value,
+                if (!judge(r, (element){.output = "D",
+                                        .matrix = p,
+                                        .row = row,
+                                        .col = col,
+                                        .value = value,
                                         .expected = want->value,
-                                        .scale = want->scale, .bound = limited ? fmin(bound, r->c->tf32_limit) : bound}))
+                                        .scale = want->scale,
+                                        .bound = limited ? fmin(bound, r->c->tf32_limit) : bound}))
                     return false;
             }
     return true;
@@ -327,8 +332,11 @@ static bool check_bgrad(run *r, tlob_memory memory) {
     for (int64_t p = 0, i = 0; p < o->batch; p++)
         for (int64_t row = 0; row < o->rows; row++, i++) {
             const parity_expectation *want = &r->want_bgrad[i];
-            if (!judge(r, (element){.output = "bgrad", .matrix = p, .row = row,
-                                    .value = o->after[place(o, p, row, 0)], .expected = want->value,
+            if (!judge(r, (element){.output = "bgrad",
+                                    .matrix = p,
+                                    .row = row,
+                                    .value = o->after[place(o, p, row, 0)],
+                                    .expected = want->value,
                                     .scale = want->scale,
                                     .bound = parity_bound_bgrad(&r->gemm, memory, want->scale)}))
                 return false;
@@ -345,8 +353,9 @@ static bool check_bit(run *r, tlob_memory memory, int64_t p, int64_t row, int64_
                 fabsl(want->z) > parity_bound_z(&r->gemm, memory, want->z_scale);
     if (sure ? one == !(want->z < 0) : one || !(d > 0))
         return true;
-    return parity_report(&r->who, r->result, PARITY_FAIL, "bit [%lld, %lld] of the mask of matrix %lld is %d where z is %g",
-                         (long long)row, (long long)col, (long long)p, one, (double)want->z);
+    return parity_report(&r->who, r->result, PARITY_FAIL,
+                         "bit [%lld, %lld] of the mask of matrix %lld is %d where z is %g", (long long)row,
+                         (long long)col, (long long)p, one, (double)want->z);
 }
 
 static bool check_aux(run *r, tlob_memory memory) {
@@ -357,8 +366,12 @@ static bool check_aux(run *r, tlob_memory memory) {
                 const parity_expectation *want = &r->want[i];
                 if (r->traits->aux_is_mask
                         ? !check_bit(r, memory, p, row, col)
-                        : !judge(r, (element){.output = "aux", .matrix = p, .row = row, .col = col,
-                                              .value = o->after[place(o, p, row, col)], .expected = want->z,
+                        : !judge(r, (element){.output = "aux",
+                                              .matrix = p,
+                                              .row = row,
+                                              .col = col,
+                                              .value = o->after[place(o, p, row, col)],
+                                              .expected = want->z,
                                               .scale = want->z_scale,
                                               .bound = parity_bound_z(&r->gemm, memory, want->z_scale)}))
                     return false;

@@ -348,8 +348,12 @@ Test(run, the_operands_of_each_epilogue) {
         const tlob_epilogue_traits *t = tlob_epilogue_get_traits((tlob_epilogue)e);
         bool has_aux = t->reads_aux || t->writes_aux;
         tlob_gemm g = tlob_gemm_init(4, 4, 4);
-        tlob_gemm_operands x, good = {.a = a, .b = b, .d = d, .bias = t->reads_bias ? bias : NULL,
-                                      .bgrad = t->writes_bgrad ? bgrad : NULL, .aux = has_aux ? aux : NULL};
+        tlob_gemm_operands x, good = {.a = a,
+                                      .b = b,
+                                      .d = d,
+                                      .bias = t->reads_bias ? bias : NULL,
+                                      .bgrad = t->writes_bgrad ? bgrad : NULL,
+                                      .aux = has_aux ? aux : NULL};
         g.epilogue = (tlob_epilogue)e;
         x = good;
         OK(tlob_gemm_run(stream, &g, &x));

@@ -46,25 +46,33 @@ Test(parity, the_oracle_obeys_the_definition_at_random) {
 }
 
 Test(parity, the_table_has_what_it_must) {
-    static const char *const needed[] = {
-        "tlob/q/n64",     "tlob/dx_o/n4096", "fused/qkv/n256", "fused/dw_qkv/n64", "transpose/tt",
-        "size/*129*",     "deep/*65536",     "batch/*x1000",   "bias/m65+3",       "scalars/alpha-0.5-beta2-apart",
-        "empty/3x3x0x3*", "data/nan/*",
-        "support/bgradb/nt/x3",
-        "epilogue/dgelu_bgrad/tt/x3-padded/alpha1-beta-0.5",
-        "exact/relu_aux_bias/nn",
-        "aux/drelu_bgrad/m129-batch",
-        "shift/bias/vectors+4",
-        "shift/dgelu_bgrad/all+16",
-        "spread/relu_bias/shared",
-        "spread/bgrada/gaps",
-        "fill/nan-a/gelu_aux_bias",
-        "unit/drelu_bgrad/1x1x0x1",
-        "long/*/k1000003",
-        "many/relu_aux_bias",
-        "grad/relu/*",
-        "grad/gelu/*",
-        "huge/*"};
+    static const char *const needed[] = {"tlob/q/n64",
+                                         "tlob/dx_o/n4096",
+                                         "fused/qkv/n256",
+                                         "fused/dw_qkv/n64",
+                                         "transpose/tt",
+                                         "size/*129*",
+                                         "deep/*65536",
+                                         "batch/*x1000",
+                                         "bias/m65+3",
+                                         "scalars/alpha-0.5-beta2-apart",
+                                         "empty/3x3x0x3*",
+                                         "data/nan/*",
+                                         "support/bgradb/nt/x3",
+                                         "epilogue/dgelu_bgrad/tt/x3-padded/alpha1-beta-0.5",
+                                         "exact/relu_aux_bias/nn",
+                                         "aux/drelu_bgrad/m129-batch",
+                                         "shift/bias/vectors+4",
+                                         "shift/dgelu_bgrad/all+16",
+                                         "spread/relu_bias/shared",
+                                         "spread/bgrada/gaps",
+                                         "fill/nan-a/gelu_aux_bias",
+                                         "unit/drelu_bgrad/1x1x0x1",
+                                         "long/*/k1000003",
+                                         "many/relu_aux_bias",
+                                         "grad/relu/*",
+                                         "grad/gelu/*",
+                                         "huge/*"};
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
         int found = 0;
         for (int k = 0; k < parity_case_count(); k++)
@@ -357,7 +365,8 @@ Test(parity, gradient_mode_sees_a_backward_pass_that_is_not_of_the_forward_one) 
     expect_verdict(NO_GELU_GRADIENT, "grad/relu/*", PARITY_PASS, "");
 }
 
-/* A backend that the embedder registers runs the same table. What it refuses is no failure where its row says so, and is one where it does not. */
+/* A backend that the embedder registers runs the same table. What it refuses is no failure where its row says so, and
+ * is one where it does not. */
 static bool no_tuesdays(const tlob_gemm *gemm, const char **why) {
     *why = "it is Tuesday";
     return gemm->m != 16;
@@ -383,8 +392,8 @@ Test(parity, an_honest_refusal_and_a_broken_promise) {
     cr_assert_eq(result.verdict, PARITY_UNSUPPORTED, "%s", result.message);
     cr_assert(strstr(result.message, "it is Tuesday"), "%s", result.message);
     cr_assert_not(strstr(result.message, "replay"), "nothing is to be replayed: %s", result.message);
-    parity_tally tally = parity_run_table(
-        &(parity_sweep){.stream = stream, .backend = "picky", .filter = "support/relu/*", .seed = 1});
+    parity_tally tally =
+        parity_run_table(&(parity_sweep){.stream = stream, .backend = "picky", .filter = "support/relu/*", .seed = 1});
     cr_assert_eq(tally.count[PARITY_UNSUPPORTED], 8);
     cr_assert_eq(parity_failed(&tally), 0);
     tlob_stream_close(&stream);

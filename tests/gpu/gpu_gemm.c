@@ -69,7 +69,8 @@ static bool may_be_refused(const char *backend, const parity_case *c) {
     return strcmp(backend, "cublaslt") == 0 &&
            ((g->epilogue == TLOB_EPILOGUE_BGRADA && g->transa == TLOB_OP_T) ||
             (g->epilogue == TLOB_EPILOGUE_BGRADB && g->transb == TLOB_OP_N) ||
-            (floats && (g->ld_aux % 8 || c->offset_aux % 4 || (g->batch > 1 && g->stride_aux % 8))));
+            (floats && (g->ld_aux % 8 || c->offset_aux % 4 || (g->batch > 1 && g->stride_aux % 8))) ||
+            (c->huge && traits->reads_bias)); /* measured wrong in FP32 where D spans 2^32 bytes */
 }
 
 static void look_at(void *user, const parity_case *c, const parity_result *result) {
@@ -222,10 +223,10 @@ Test(gpu_gemm, a_bias_at_every_offset_on_one_stream) {
 /** The operands of a product with an epilogue, on the device and as they were on the host. */
 typedef struct stage {
     tlob_buffer *buffers[7];
-    float *a, *b, *c, *bias, *aux_in;     /**< host */
-    float *d, *bgrad, *aux;               /**< host: what came out */
+    float *a, *b, *c, *bias, *aux_in; /**< host */
+    float *d, *bgrad, *aux;           /**< host: what came out */
     int64_t count_a, count_b, count_d, count_v, count_aux;
-    tlob_gemm_operands x;                 /**< device */
+    tlob_gemm_operands x; /**< device */
 } stage;
 
 /* Numbers that repeat after a prime: no column is like another near it. */
@@ -390,10 +391,10 @@ Test(gpu_gemm, what_becomes_of_nan_in_every_activation) {
         g.compute = modes[run / 2 % 2];
         perform(&w, backends[run % 2], &g, &s);
         for (int64_t i = 0; i < s.count_d; i++)
-            cr_assert(i % 16 != 3                          ? isfinite(s.d[i])
-                      : run / 4 < 2 && run % 2 == 0         ? s.d[i] == 0
+            cr_assert(i % 16 != 3                            ? isfinite(s.d[i])
+                      : run / 4 < 2 && run % 2 == 0          ? s.d[i] == 0
                       : run / 4 < 2 /* either on cublaslt */ ? s.d[i] == 0 || isnan(s.d[i])
-                                                            : isnan(s.d[i]),
+                                                             : isnan(s.d[i]),
                       "%s on %s: D[%d] is %g", tlob_epilogue_get_traits(g.epilogue)->name, backends[run % 2], (int)i,
                       (double)s.d[i]);
     }
