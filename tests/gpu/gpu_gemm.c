@@ -305,17 +305,11 @@ static void fused_against_unfused(const world *w, const char *backend, tlob_comp
     after = g;
     after.alpha = 0;
     after.beta = 1;
-    g.transb = epilogue == TLOB_EPILOGUE_BGRADB ? TLOB_OP_T : TLOB_OP_N;
     g.epilogue = after.epilogue = epilogue;
     tlob_gemm_operands host = {.a = s->a, .b = s->b, .c = z, .bias = s->bias, .aux = s->aux_in};
     parity_expectation *all = malloc((size_t)s->count_d * sizeof(*all));
     for (int64_t j = 0; j < g.n; j++)
         parity_expect(&after, &host, 0, j, all + j * g.m);
-    if (epilogue == TLOB_EPILOGUE_BGRADB) {
-        free(all);
-        free(z);
-        return; /* another product: op(B) is transposed; its sums are compared below */
-    }
     perform(w, backend, &g, s);
     const char *name = tlob_epilogue_get_traits(epilogue)->name;
     double s_most = (double)g.k + 2; /* every |a|, |b|, |c| and |bias| is at most 1 */
@@ -333,7 +327,8 @@ Test(gpu_gemm, fused_and_unfused_agree) {
     stage s = set_stage(&w, &g);
     for (int run = 0; run < 4; run++)
         for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++)
-            fused_against_unfused(&w, backends[run % 2], modes[run / 2], (tlob_epilogue)e, &s);
+            if (e != TLOB_EPILOGUE_BGRADB) /* cublaslt has it for a transposed B alone; its sums are compared below */
+                fused_against_unfused(&w, backends[run % 2], modes[run / 2], (tlob_epilogue)e, &s);
     clear_stage(&s);
     close_world(&w);
 }
