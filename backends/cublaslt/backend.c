@@ -37,7 +37,13 @@ static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     return TLOB_OK;
 }
 
-/* What cublasLt 13.1 was measured, or is documented, to refuse, besides what caps say. */
+/* From the first byte of D to past its last. The core has checked that it does not overflow. */
+static int64_t span_of_d(const tlob_gemm *g) {
+    int64_t elements = (g->n - 1) * g->ldc + g->m + (g->batch > 1 ? (g->batch - 1) * g->stride_c : 0);
+    return elements * (int64_t)sizeof(float);
+}
+
+/* What cublasLt 13.1 was measured, or is documented, to refuse or to get wrong, besides what caps say. */
 static bool supports(const tlob_gemm *g, const char **why) {
     const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(g->epilogue);
     bool floats = (traits->reads_aux || traits->writes_aux) && !traits->aux_is_mask;
@@ -50,6 +56,8 @@ static bool supports(const tlob_gemm *g, const char **why) {
         *why = "cublasLt wants ld_aux to be a multiple of 8 where aux holds floats";
     else if (floats && g->batch > 1 && g->stride_aux % 8)
         *why = "cublasLt wants stride_aux to be a multiple of 8 where aux holds floats";
+    else if (traits->reads_bias && g->compute == TLOB_COMPUTE_FP32 && span_of_d(g) >= (int64_t)1 << 32)
+        *why = "cublasLt gives wrong values with a bias in FP32 where D spans 4 GiB or more";
     else
         return true;
     return false;

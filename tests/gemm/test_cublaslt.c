@@ -211,6 +211,29 @@ Test(lt, what_cublaslt_refuses_is_told_beforehand) {
     }
 }
 
+/* Measured on cuBLASLt 13.1: wrong values, and no status that says so. */
+Test(lt, a_bias_in_fp32_is_refused_where_d_spans_4_gib) {
+    tlob_gemm g = tlob_gemm_init(1 << 10, 1 << 20, 8);
+    g.compute = TLOB_COMPUTE_FP32;
+    for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++) {
+        g.epilogue = (tlob_epilogue)e;
+        g.transb = TLOB_OP_T;
+        g.ldb = g.n;
+        bool bias = tlob_epilogue_get_traits(g.epilogue)->reads_bias;
+        cr_assert(bias ? strstr(why_not(g), "4 GiB") != NULL : !*why_not(g), "epilogue %d: %s", e, why_not(g));
+    }
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    g.compute = TLOB_COMPUTE_TF32;
+    cr_assert_str_empty(why_not(g));
+    g.compute = TLOB_COMPUTE_FP32;
+    g.n -= 1;
+    cr_assert_str_empty(why_not(g), "a column less");
+    g.n = 2;
+    g.batch = 3;
+    g.stride_c = 1 << 29;
+    cr_assert(strstr(why_not(g), "4 GiB"), "a batch counts");
+}
+
 /* A property of the call, not of the problem: the core compares it with the caps. */
 Test(lt, floats_of_aux_must_be_aligned_to_16_bytes) {
     cr_assert_eq(tlob_cublaslt_ops.caps.aux_alignment, 16);
