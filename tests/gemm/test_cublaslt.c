@@ -219,8 +219,8 @@ Test(lt, a_bias_in_fp32_is_refused_where_d_spans_4_gib) {
         g.epilogue = (tlob_epilogue)e;
         g.transb = TLOB_OP_T;
         g.ldb = g.n;
-        bool bias = tlob_epilogue_get_traits(g.epilogue)->reads_bias;
-        cr_assert(bias ? strstr(why_not(g), "4 GiB") != NULL : !*why_not(g), "epilogue %d: %s", e, why_not(g));
+        bool biased = tlob_epilogue_get_traits(g.epilogue)->reads_bias;
+        cr_assert(biased ? strstr(why_not(g), "4 GiB") != NULL : !*why_not(g), "epilogue %d: %s", e, why_not(g));
     }
     g.epilogue = TLOB_EPILOGUE_BIAS;
     g.compute = TLOB_COMPUTE_TF32;
