@@ -211,8 +211,8 @@ tlob_status bench_bare_classic(const void *user, tlob_stream *stream) {
     const bench_bare *bare = user;
     const tlob_gemm *g = &bare->gemm;
     cublasStatus_t code =
-        cublasGemmEx_64(bare->classic, CUBLAS_OP_N, CUBLAS_OP_N, g->m, g->n, g->k, &g->alpha, bare->a, CUDA_R_32F, g->lda,
-                        bare->b, CUDA_R_32F, g->ldb, &g->beta, bare->d, CUDA_R_32F, g->ldc, compute_type(g),
+        cublasGemmEx_64(bare->classic, CUBLAS_OP_N, CUBLAS_OP_N, g->m, g->n, g->k, &g->alpha, bare->a, CUDA_R_32F,
+                        g->lda, bare->b, CUDA_R_32F, g->ldb, &g->beta, bare->d, CUDA_R_32F, g->ldc, compute_type(g),
                         CUBLAS_GEMM_DEFAULT);
     return code ? TLOB_ERR_BACKEND : TLOB_OK;
 }

@@ -60,8 +60,8 @@ static const struct argp_option own_options[] = {
     {"transb", KEY_TRANSB, NULL, 0, "B lies transposed, as n x k", 2},
     {"batch", KEY_BATCH, "COUNT", 0, "A strided batch of COUNT products (default 1)", 2},
     {"epilogue", KEY_EPILOGUE, "NAME", 0,
-     "none (the default), bias, relu, relu_bias, relu_aux_bias, drelu_bgrad, bgrada, bgradb, gelu_bias, gelu_aux_bias or "
-     "dgelu_bgrad",
+     "none (the default), bias, relu, relu_bias, relu_aux_bias, drelu_bgrad, bgrada, bgradb, gelu_bias, gelu_aux_bias "
+     "or dgelu_bgrad",
      2},
     {"alpha", KEY_ALPHA, "NUMBER", 0, "Default 1", 2},
     {"beta", KEY_BETA, "NUMBER", 0, "Default 0", 2},
@@ -82,8 +82,8 @@ static const struct argp_option own_options[] = {
 };
 
 static const char doc[] =
-    "Shows which backend would run a product of an M x K with a K x N matrix, the reason in words, what became of every "
-    "other backend, and how the product would be done."
+    "Shows which backend would run a product of an M x K with a K x N matrix, the reason in words, what became of "
+    "every other backend, and how the product would be done."
     "\vThe answer comes from the code that a real call goes through, but nothing is launched. The policy is that of "
     "--policy or --threshold, else of TLOB_POLICY, else of the configuration file, else the default of --device (host "
     "or cuda). Where there is no GPU, or the policy does not fit the device, only the algorithm is not known.\n"
@@ -184,7 +184,8 @@ static void fill_layout(explain_options *options) {
     gemm->stride_b = default_stride(options->stride_b, gemm->ldb, tb ? gemm->k : gemm->n);
     gemm->stride_c = default_stride(options->stride_c, gemm->ldc, gemm->n);
     gemm->stride_aux = default_stride(options->stride_aux, gemm->ld_aux, gemm->n);
-    gemm->stride_bias = default_stride(options->stride_bias, gemm->epilogue == TLOB_EPILOGUE_BGRADB ? gemm->n : gemm->m, 1);
+    int64_t vector = gemm->epilogue == TLOB_EPILOGUE_BGRADB ? gemm->n : gemm->m;
+    gemm->stride_bias = default_stride(options->stride_bias, vector, 1);
 }
 
 // The answer, and what it was an answer to.

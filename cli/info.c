@@ -101,7 +101,8 @@ static const char doc[] =
     "shown with where its value came from: an option of this command (argument), a TLOB_* variable (environment), the "
     "configuration file (file), or the default. Without options the settings of both kinds of context are shown.\n"
     "\n"
-    "Needs no GPU: why there is none is shown in its place. Exit status 0; 1 if a TLOB_* variable or the configuration file is not valid.";
+    "Needs no GPU: why there is none is shown in its place. Exit status 0; 1 if a TLOB_* variable or the "
+    "configuration file is not valid.";
 
 static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {0}};
 

@@ -96,8 +96,9 @@ int main(void) {
     print(&explanation);
     printf("%g %g\n%g %g\n", (double)d[0], (double)d[2], (double)d[1], (double)d[3]);
 
-    gemm.epilogue = TLOB_EPILOGUE_GELU_BIAS; /* what the backend cannot do is a status with a reason, and nothing else */
-    if (tlob_gemm_run(stream, &gemm, &(tlob_gemm_operands){.a = a, .b = b, .d = d, .bias = bias}) != TLOB_ERR_UNSUPPORTED)
+    gemm.epilogue = TLOB_EPILOGUE_GELU_BIAS; /* what it cannot do is a status with a reason, and no more */
+    const tlob_gemm_operands x = {.a = a, .b = b, .d = d, .bias = bias};
+    if (tlob_gemm_run(stream, &gemm, &x) != TLOB_ERR_UNSUPPORTED)
         return fail();
     printf("%s\n", tlob_last_error()->message);
     tlob_stream_close(&stream);

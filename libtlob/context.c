@@ -109,7 +109,8 @@ static tlob_status watch_forks(tlob_context *ctx) {
     if (page == MAP_FAILED)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "no page to notice forks by");
     if (madvise(page, size, MADV_WIPEONFORK))
-        tlob_log(ctx, TLOB_LOG_WARN, "this kernel is older than Linux 4.14: a fork of this process will not be noticed");
+        tlob_log(ctx, TLOB_LOG_WARN,
+                 "this kernel is older than Linux 4.14: a fork of this process will not be noticed");
     *page = 1;
     ctx->alive = page;
     return TLOB_OK;

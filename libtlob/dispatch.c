@@ -123,7 +123,8 @@ static tlob_status parse_threshold(const char *text, tlob_policy *policy) {
     char *end;
     long long value = strtoll(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || value < 1 || value == INT64_MAX)
-        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_policy_parse", "'%s' is no threshold: a whole number from 1 on", text);
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_policy_parse", "'%s' is no threshold: a whole number from 1 on",
+                         text);
     *policy = (tlob_policy){.kind = TLOB_POLICY_THRESHOLD, .threshold = value};
     return TLOB_OK;
 }

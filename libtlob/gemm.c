@@ -82,7 +82,7 @@ static tlob_status check_matrix(char name, int64_t rows, int64_t cols, int64_t l
     return status;
 }
 
-/* Outputs of a batch are disjoint where they follow each other, or where they interleave as row slices of one parent. */
+/* Outputs of a batch are apart where they follow each other, or where they interleave as row slices of one parent. */
 static tlob_status check_outputs_apart(const tlob_gemm *g, const char *stride_name, int64_t stride, int64_t ld,
                                        const char *ld_name) {
     if (g->batch <= 1 || g->m == 0 || g->n == 0)

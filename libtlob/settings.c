@@ -59,7 +59,8 @@ static written look_up(const sources *from, tlob_setting setting) {
 
 static tlob_status bad_value(const written *w, const char *valid) {
     if (w->file)
-        return tlob_fail(TLOB_ERR_SETTING, w->name, "'%s' has %s='%s'; valid are: %s", w->file, w->name, w->text, valid);
+        return tlob_fail(TLOB_ERR_SETTING, w->name, "'%s' has %s='%s'; valid are: %s", w->file, w->name, w->text,
+                         valid);
     return tlob_fail(TLOB_ERR_SETTING, w->name, "the environment has %s='%s'; valid are: %s", w->name, w->text, valid);
 }
 

@@ -43,7 +43,11 @@ static void put(line *l, const char *format, ...) {
 
 /* How many bytes the character at `s` has; 0 if it is not UTF-8, as where a message was cut. */
 static int utf8_length(const unsigned char *s) {
-    int length = *s < 0x80 ? 1 : *s >= 0xc2 && *s < 0xe0 ? 2 : *s >= 0xe0 && *s < 0xf0 ? 3 : *s >= 0xf0 && *s < 0xf5 ? 4 : 0;
+    int length = *s < 0x80                  ? 1
+                 : *s >= 0xc2 && *s < 0xe0 ? 2
+                 : *s >= 0xe0 && *s < 0xf0 ? 3
+                 : *s >= 0xf0 && *s < 0xf5 ? 4
+                                           : 0;
     for (int i = 1; i < length; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
@@ -118,7 +122,8 @@ static void append_line(tlob_stream *stream, const line *l) {
     int code = errno;
     stream->stats.trace_lost++;
     if (!atomic_exchange(&ctx->trace_failed, true))
-        tlob_log(ctx, TLOB_LOG_ERROR, "trace: a record could not be written to '%s': %s; further losses are only counted",
+        tlob_log(ctx, TLOB_LOG_ERROR,
+                 "trace: a record could not be written to '%s': %s; further losses are only counted",
                  ctx->settings.trace_path, done < 0 ? strerror(code) : "it was cut short");
 }
 

@@ -50,7 +50,8 @@ static void note(void *user, const tlob_trace *trace) {
     s->count++;
     s->last = *trace;
     s->gemm = *trace->gemm;
-    snprintf(s->words, sizeof(s->words), "%s|%s|%s|%s", trace->backend, trace->algorithm, trace->reason, trace->message);
+    snprintf(s->words, sizeof(s->words), "%s|%s|%s|%s", trace->backend, trace->algorithm, trace->reason,
+             trace->message);
 }
 
 Test(trace, the_callback_sees_every_product) {
@@ -196,7 +197,8 @@ Test(explain, without_a_device) {
     tlob_policy policy = {.kind = TLOB_POLICY_THRESHOLD, .threshold = 64};
     tlob_gemm g = tlob_gemm_init(64, 64, 64);
     tlob_explanation e;
-    cr_assert_eq(tlob_dispatch_candidates(&policy, TLOB_MEMORY_CUDA, &g, &e), TLOB_OK, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_dispatch_candidates(&policy, TLOB_MEMORY_CUDA, &g, &e), TLOB_OK, "%s",
+                 tlob_last_error()->message);
     cr_assert_str_eq(e.choice.backend, "cublaslt");
     cr_assert_eq(e.compute, TLOB_COMPUTE_TF32);
     cr_assert(!e.candidate[0].able && strstr(e.candidate[0].why, "host memory"), "%s", e.candidate[0].why);

@@ -1,6 +1,6 @@
 /*
- * One context, many threads, each with streams of its own: on the real core, with a device and vendor that are none. Speaks
- * TAP by itself: the thread sanitizer does not get along with Criterion.
+ * One context, many threads, each with streams of its own: on the real core, with a device and vendor that are none.
+ * Speaks TAP by itself: the thread sanitizer does not get along with Criterion.
  */
 #include <pthread.h>
 #include <stdio.h>
