@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AT_A_TIME 1024
-
 typedef struct eval_options {
     cli_context_options context;
     cli_data_options data;
@@ -127,7 +125,7 @@ static lob_dataset *load(const eval_options *options, const cli_model_file *file
 static int evaluate(tlob_context *ctx, const cli_model_file *file, const lob_dataset *data, lob_range range) {
     tlob_model_params params = tlob_model_params_default();
     params.shape = file->shape;
-    params.max_samples = AT_A_TIME;
+    params.max_samples = cli_evaluation_batch(file->shape.seq);
     tlob_stream *stream = NULL;
     tlob_model *model = NULL;
     cli_feed feed = {0};
@@ -136,7 +134,8 @@ static int evaluate(tlob_context *ctx, const cli_model_file *file, const lob_dat
     if (tlob_stream_create(ctx, &stream) || tlob_model_create(stream, &params, &model) ||
         tlob_model_set_weights(model, stream, file->weights, tlob_model_weight_count(&file->shape)))
         cli_tlob_error("making the model");
-    else if (cli_feed_init(&feed, stream, data, AT_A_TIME) && cli_evaluate(model, &feed, range, AT_A_TIME, &figures)) {
+    else if (cli_feed_init(&feed, stream, data, params.max_samples) &&
+             cli_evaluate(model, &feed, range, params.max_samples, &figures)) {
         cli_figures_print(&figures, stdout);
         cli_confusion_print(&figures, stdout);
         status = CLI_OK;

@@ -82,6 +82,11 @@ static bool add_batch(tlob_model *model, cli_feed *feed, const size_t *samples, 
     return true;
 }
 
+int64_t cli_evaluation_batch(int64_t seq) {
+    int64_t samples = 65536 / seq;
+    return samples < 1 ? 1 : samples > 1024 ? 1024 : samples;
+}
+
 bool cli_evaluate(tlob_model *model, cli_feed *feed, lob_range range, int64_t capacity, cli_figures *figures) {
     *figures = (cli_figures){0};
     size_t bytes = (size_t)capacity * LOB_CLASSES * sizeof(float);

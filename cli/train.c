@@ -11,9 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EVALUATE_AT_A_TIME 1024
-#define LOOK_EVERY         50 // steps between two looks at the loss: each waits for the device
-#define PROGRESS_SECONDS   0.2
+#define LOOK_EVERY       50 // steps between two looks at the loss: each waits for the device
+#define PROGRESS_SECONDS 0.2
 
 typedef struct train_options {
     cli_context_options context;
@@ -257,7 +256,7 @@ static int report(trainer *t) {
         printf("samples    0\n");
         return CLI_OK;
     }
-    if (!cli_evaluate(t->model, &t->feed, t->data->validation, EVALUATE_AT_A_TIME, &figures))
+    if (!cli_evaluate(t->model, &t->feed, t->data->validation, cli_evaluation_batch(t->data->seq), &figures))
         return CLI_FAILED;
     cli_figures_print(&figures, stdout);
     return CLI_OK;
@@ -287,7 +286,8 @@ static int train(trainer *t) {
 static int train_in(tlob_context *ctx, const train_options *options, const lob_dataset *data) {
     trainer t = {.options = options, .data = data, .draw = {options->seed}};
     tlob_model_params params = tlob_model_params_default();
-    int64_t capacity = options->batch > EVALUATE_AT_A_TIME ? options->batch : EVALUATE_AT_A_TIME;
+    int64_t evaluation = cli_evaluation_batch(data->seq);
+    int64_t capacity = options->batch > evaluation ? options->batch : evaluation;
     params.shape = block_shape(&t);
     params.adam.lr = options->lr;
     params.max_samples = capacity;

@@ -319,6 +319,17 @@ Test(cli, sequences_attend_along_time) {
     run_good("$T train " FILES "--steps 30 --seq 3 --out m2");
 }
 
+// All at a time, the attention of 250 samples would take 250 MiB for each of its matrices.
+Test(cli, long_sequences_do_not_exhaust_memory) {
+#ifdef __SANITIZE_ADDRESS__
+    cr_skip_test("the sanitizer needs more addresses than the limit leaves");
+#endif
+    run_good("$T synth --out d --rows 3000");
+    run_good("ulimit -v 200000; $T train " FILES "--steps 1 --batch 1 --axis time --seq 512 --stride 5 --horizon 20 "
+             "--train-share 0.4 --d-out 4 --out m");
+    run_good("ulimit -v 200000; $T eval " FILES "--model m");
+}
+
 Test(cli, the_same_seed_gives_the_same_model) {
     make_model("--losses a.csv");
     run_good("$T train " FILES "--steps 20 --out m2 --losses b.csv && cmp m m2 && cmp a.csv b.csv");
