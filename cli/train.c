@@ -53,7 +53,7 @@ static const char doc[] =
     "\n"
     "At the end the figures of the validation part are printed: loss (mean cross-entropy), accuracy, macro-F1, the "
     "share "
-    "of its commonest class (majority), and the focus of the attention (mean_max: 1 is one-hot). The model goes to "
+    "of its commonest class (majority), and the focus of the attention (mean_max: 1 is one-hot); with --train-share 1 there is no validation part. The model goes to "
     "--out, with all that `tlob eval' needs.\n"
     "\n"
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
@@ -251,11 +251,11 @@ static void print_part(const char *name, lob_range range, const size_t *classes)
 
 static int report(trainer *t) {
     cli_figures figures;
-    printf("validation\n");
     if (t->data->validation.begin == t->data->validation.end) {
-        printf("samples    0\n");
+        printf("no validation part\n");
         return CLI_OK;
     }
+    printf("validation\n");
     if (!cli_evaluate(t->model, &t->feed, t->data->validation, cli_evaluation_batch(t->data->seq), &figures))
         return CLI_FAILED;
     cli_figures_print(&figures, stdout);

@@ -310,6 +310,13 @@ Test(cli, a_class_that_never_occurs_is_no_part_of_macro_f1) {
     cr_expect_eq(run_figure(r->out, "macro_f1"), 1);
 }
 
+Test(cli, training_without_a_validation_part_says_so) {
+    run_good("$T synth --out d --rows 1500");
+    const run_result *r = run_good("$T train " FILES "--steps 1 --train-share 1 --out m");
+    cr_expect(strstr(r->out, "\nno validation part\n"), "%s", r->out);
+    cr_expect_null(strstr(r->out, "\nvalidation\n"));
+}
+
 Test(cli, sequences_attend_along_time) {
     static char trained[1 << 16];
     run_good("$T synth --out d --rows 3000");
