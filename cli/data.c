@@ -128,7 +128,10 @@ enum {
 
 const char *const cli_axis_names[] = {[TLOB_AXIS_FEATURE] = "feature", [TLOB_AXIS_TIME] = "time", NULL};
 
+// --axis is first, for what follows it to be a list of its own.
 static const struct argp_option recipe_options[] = {
+    {"axis", KEY_AXIS, "AXIS", 0, "What attends to what: feature (groups of features; the default) or time (events)",
+     3},
     {NULL, 0, NULL, 0, "Inputs and labels:", 3},
     {"levels", KEY_LEVELS, "COUNT", 0, "Price levels that inputs are made of (default 8)", 3},
     {"windows", KEY_WINDOWS, "LIST", 0,
@@ -140,8 +143,6 @@ static const struct argp_option recipe_options[] = {
     {"theta", KEY_THETA, "WHAT", 0,
      "How large a relative move is a trend: mean (half the mean absolute move; the default), half-spread (the mean "
      "relative half spread), both of the training part, or a number",
-     3},
-    {"axis", KEY_AXIS, "AXIS", 0, "What attends to what: feature (groups of features; the default) or time (events)",
      3},
     {"seq", KEY_SEQ, "EVENTS", 0, "Consecutive events of one sample (default 1)", 3},
     {"stride", KEY_STRIDE, "EVENTS", 0, "Events from one sample to the next (default 1)", 3},
@@ -246,6 +247,7 @@ static error_t parse_recipe(int key, char *arg, struct argp_state *state) {
 }
 
 const struct argp cli_recipe_argp = {.options = recipe_options, .parser = parse_recipe};
+const struct argp cli_samples_argp = {.options = recipe_options + 1, .parser = parse_recipe};
 
 lob_dataset *cli_dataset_build(const cli_recipe *recipe, const cli_books *books, const lob_norm *norm) {
     lob_dataset *dataset;

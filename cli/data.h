@@ -56,13 +56,14 @@ enum {
     CLI_GIVEN_SHARE = 256,
 };
 
-// Input of cli_recipe_argp.
+// Input of cli_recipe_argp and cli_samples_argp.
 typedef struct cli_recipe_options {
     cli_recipe recipe;
     unsigned given; // which options stood on the command line
 } cli_recipe_options;
 
 extern const struct argp cli_recipe_argp;
+extern const struct argp cli_samples_argp; // without --axis, for what has samples but no block
 
 extern const char *const cli_axis_names[]; // by tlob_axis
 

@@ -37,7 +37,7 @@ static const char doc[] =
     "\n"
     "A file that breaks LOBSTER's format is refused with file, line, column, and what was expected.";
 
-static const struct argp_child children[] = {{&cli_data_argp, 0, NULL, 0}, {&cli_recipe_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&cli_data_argp, 0, NULL, 0}, {&cli_samples_argp, 0, NULL, 0}, {0}};
 
 static bool ends_with(const char *text, const char *end) {
     size_t length = strlen(text), tail = strlen(end);

@@ -86,6 +86,7 @@ static const misuse misuses[] = {
     {"features", "order-book files are needed"},
     {"features --message a", "1 --message and 0 --orderbook"},
     {"features --message a --orderbook b --out c.txt", "ends neither"},
+    {"features --message a --orderbook b --axis time", "unrecognized option '--axis"},
     {"features --message a --orderbook b --odd-rows fix", "not one of: error, keep, drop"},
     {"train --message a --orderbook b", "--out FILE"},
     {"train --message a --orderbook b --out c --steps 0", "--steps: '0'"},
