@@ -90,7 +90,7 @@ bool cli_output_spares_input(const cli_data_options *options, const char *name, 
 }
 
 int cli_books_read(const cli_data_options *options, cli_books *books, FILE *out) {
-    books->count = 0;
+    *books = (cli_books){.names = options->orderbooks};
     books->book = calloc((size_t)options->n_messages, sizeof *books->book);
     if (!books->book)
         return cli_error("out of memory");
@@ -249,9 +249,26 @@ static error_t parse_recipe(int key, char *arg, struct argp_state *state) {
 const struct argp cli_recipe_argp = {.options = recipe_options, .parser = parse_recipe};
 const struct argp cli_samples_argp = {.options = recipe_options + 1, .parser = parse_recipe};
 
+// The one thing that a book can lack, checked here for a message with the name of its file.
+static bool levels_suffice(int levels, const cli_books *books, const lob_norm *norm) {
+    for (int i = 0; i < books->count; i++)
+        if (books->book[i]->levels < levels) {
+            if (norm)
+                cli_error("%s: the book has %d levels and the model reads %d", books->names[i], books->book[i]->levels,
+                          levels);
+            else
+                cli_error("%s: the book has %d levels and %d were asked for: set --levels to %d or fewer",
+                          books->names[i], books->book[i]->levels, levels, books->book[i]->levels);
+            return false;
+        }
+    return true;
+}
+
 lob_dataset *cli_dataset_build(const cli_recipe *recipe, const cli_books *books, const lob_norm *norm) {
     lob_dataset *dataset;
     io_error err;
+    if (!levels_suffice(recipe->dataset.features.levels, books, norm))
+        return NULL;
     if (!lob_dataset_build(&recipe->dataset, (const lob_book *const *)books->book, (size_t)books->count, norm, &dataset,
                            &err))
         return dataset;

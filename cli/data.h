@@ -27,6 +27,7 @@ bool cli_output_spares_input(const cli_data_options *options, const char *name, 
 // The books of all pairs, in the order given.
 typedef struct cli_books {
     lob_book **book;
+    const char *const *names; // of their orderbook files, for messages
     int count;
 } cli_books;
 

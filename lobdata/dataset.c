@@ -62,10 +62,13 @@ static int check_params(const lob_dataset_params *params, io_error *err) {
 
 static int check_books(const lob_dataset_params *params, const lob_book *const *books, size_t n_books, size_t *rows,
                        size_t *most_rows, io_error *err) {
+    const lob_book deep = {.levels = LOB_FEATURES_MAX}; // lacks nothing: what is wrong with it is wrong with the params
     io_error reason;
     *rows = *most_rows = 0;
     if (!n_books)
         return io_error_set(err, "no book was given");
+    if (lob_feature_check(&params->features, &deep, err))
+        return -1;
     for (size_t b = 0; b < n_books; b++) {
         if (lob_feature_check(&params->features, books[b], &reason))
             return io_error_set(err, "book %zu of %zu: %s", b + 1, n_books, reason.text);

@@ -264,7 +264,12 @@ Test(cli, a_fault_in_a_data_file_is_shown_with_its_line) {
     expect_failure(run("%s bad.csv", command), 1, "bad.csv: line 700, column 2", "bad type");
     expect_failure(run("%s short.csv", command), 1, "short.csv", "row counts");
     expect_failure(run("%s absent.csv", command), 1, "absent.csv", "no file");
-    expect_failure(run("%s d_message.csv --levels 11", command), 1, "11", "too many levels");
+    expect_failure(run("%s d_message.csv --levels 11", command), 1,
+                   "d_orderbook.csv: the book has 10 levels and 11 were asked for: set --levels to 10 or fewer",
+                   "too many levels");
+    run_good("$T synth --out e --rows 1500 --levels 4");
+    expect_failure(run("%s d_message.csv --message e_message.csv --orderbook e_orderbook.csv", command), 1,
+                   "e_orderbook.csv: the book has 4 levels", "too few levels in the second file");
     expect_failure(run("%s d_message.csv --horizon 10000", command), 1, "tlob: ", "no label");
     expect_failure(run("%s d_message.csv --smoothing 101", command), 1, "moothing", "smoothing above horizon");
     expect_failure(run("%s d_message.csv --train-share 0", command), 1, "train", "nothing to train on");
@@ -525,7 +530,7 @@ Test(cli, eval_refuses_options_that_differ_from_the_model) {
                        differs[i].arguments);
     run_good("$T synth --out e --rows 1500 --levels 5");
     expect_failure(run("$T eval --device host --message e_message.csv --orderbook e_orderbook.csv --model m"), 1,
-                   "levels", "too few levels");
+                   "e_orderbook.csv: the book has 5 levels and the model reads 8", "too few levels");
 }
 
 // --- parity and bench ---

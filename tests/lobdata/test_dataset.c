@@ -287,6 +287,9 @@ Test(dataset, errors) {
     cr_expect_eq(lob_dataset_build(NULL, NULL, 0, NULL, &data, &err), -1);
     cr_expect_str_eq(err.text, "no book was given");
     expect_refused(&params, book, &norm, "the given statistics are of 3 features, the samples have 4");
+    params.features.n_horizons = 9;
+    expect_refused(&params, book, NULL, "9 feature horizons: expected 1 to 8");
+    params.features.n_horizons = 2;
     norm = (lob_norm){.features = 4, .std = {1, 1, NAN, 1}};
     expect_refused(&params, book, &norm, "the given statistics of feature 2 are not finite or negative");
     norm = (lob_norm){.features = 4, .theta = -1};
