@@ -13,6 +13,7 @@
 
 #define LOOK_EVERY       50 // steps between two looks at the loss: each waits for the device
 #define PROGRESS_SECONDS 0.2
+#define FEW_SAMPLES      10 // of a class: too few to learn it
 
 typedef struct train_options {
     cli_context_options context;
@@ -58,6 +59,8 @@ static const char doc[] =
     "\n"
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
     "that is not finite ends it with an error, and nothing is written but --losses.\n"
+    "\n"
+    "A class with fewer than 10 training samples is named by a warning on standard error.\n"
     "\n"
     "A line with rate, loss and time left is shown while it runs, if standard error is a terminal.";
 
@@ -249,6 +252,14 @@ static void print_part(const char *name, lob_range range, const size_t *classes)
     printf("\n");
 }
 
+static void warn_of_rare_classes(const lob_dataset *data) {
+    for (int i = 0; i < LOB_CLASSES; i++)
+        if (data->train_classes[i] < FEW_SAMPLES)
+            cli_error("warning: class %s has %zu training samples: too few to learn it; more rows or another --theta "
+                      "would give more",
+                      cli_class_names[i], data->train_classes[i]);
+}
+
 static int report(trainer *t) {
     cli_figures figures;
     if (t->data->validation.begin == t->data->validation.end) {
@@ -360,6 +371,7 @@ int cli_train(int argc, char **argv) {
         print_part("training", data->train, data->train_classes);
         print_part("validation", data->validation, data->validation_classes);
         printf("purged     %zu samples between them\ntheta      %.6g\n", data->purged, data->norm.theta);
+        warn_of_rare_classes(data);
         status = train_in(ctx, &options, data);
     }
     lob_dataset_destroy(&data);

@@ -309,8 +309,11 @@ Test(cli, a_trained_model_beats_the_majority_and_eval_agrees_with_train) {
 
 Test(cli, a_class_that_never_occurs_is_no_part_of_macro_f1) {
     run_good("$T synth --out d --rows 1500");
-    run_good("$T train " FILES "--theta 1 --lr 0.05 --steps 300 --out m");
-    const run_result *r = run_good("$T eval " FILES "--model m --part training");
+    const run_result *r = run_good("$T train " FILES "--theta 1 --lr 0.05 --steps 300 --out m");
+    cr_expect(strstr(r->err, "tlob: warning: class up has 0 training samples"), "%s", r->err);
+    cr_expect(strstr(r->err, "class down has 0 ") && count_lines(r->err) == 2, "%s", r->err);
+    cr_expect_str_empty(run_good("$T train " FILES "--steps 1 --out few")->err);
+    r = run_good("$T eval " FILES "--model m --part training");
     cr_expect_eq(run_figure(r->out, "majority"), 1);
     cr_expect_eq(run_figure(r->out, "accuracy"), 1);
     cr_expect_eq(run_figure(r->out, "macro_f1"), 1);
