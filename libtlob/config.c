@@ -55,6 +55,11 @@ static cJSON *parse(const char *text, size_t length, const char **end) {
     return json;
 }
 
+/* A string ends at a byte 0 for whoever reads it: what is behind one, or behind its escape, would go unread. */
+static bool has_zero(const char *text, size_t length) {
+    return memchr(text, 0, length) || memmem(text, length, "\\u0000", 6);
+}
+
 static int line_of(const char *text, const char *at) {
     int line = 1;
     for (; text < at; text++)
@@ -64,9 +69,11 @@ static int line_of(const char *text, const char *at) {
 
 static tlob_status parse_object(const char *path, const char *text, size_t length, cJSON **object) {
     const char *end = text;
+    if (has_zero(text, length))
+        return tlob_fail(TLOB_ERR_SETTING, where, "'%s' holds a character 0, which no setting can", path);
     cJSON *json = parse(text, length, &end);
     if (json)
-        while (end < text + length && strchr(" \t\r\n", *end) && *end)
+        while (end < text + length && strchr(" \t\r\n", *end))
             end++;
     if (!json || end != text + length) {
         cJSON_Delete(json);

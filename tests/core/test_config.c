@@ -129,8 +129,11 @@ Test(config, files_that_are_none) {
     cr_assert(strstr(tlob_last_error()->message, "65536"));
     write_file("{}\0{}", 5);
     cr_assert_eq(resolve(NULL, &s), TLOB_ERR_SETTING, "a byte 0");
-    write_file("{\"log\": \"no\0ne\"}", 16);
-    cr_assert_eq(resolve(NULL, &s), TLOB_ERR_SETTING, "a byte 0 in a string");
+    write_file("{\"log\": \"none\0x\"}", 17);
+    cr_assert_eq(resolve(NULL, &s), TLOB_ERR_SETTING, "a byte 0 behind a string that is valid up to it");
+    cr_assert_eq(resolve("{\"log\": \"none\\u0000x\"}", &s), TLOB_ERR_SETTING, "its escape");
+    cr_assert_eq(resolve("{\"log\\u0000x\": \"none\"}", &s), TLOB_ERR_SETTING, "in a key");
+    cr_assert(strstr(tlob_last_error()->message, "character 0"), "%s", tlob_last_error()->message);
     unlink(path);
     cr_assert_eq(resolve(NULL, &s), TLOB_ERR_SETTING);
     cr_assert(strstr(tlob_last_error()->message, "No such file"), "%s", tlob_last_error()->message);
