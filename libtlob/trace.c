@@ -24,11 +24,13 @@ void tlob_trace_close(tlob_context *ctx) {
     ctx->trace_fd = -1;
 }
 
-/* A record as it grows. It holds the longest one: strings of a record have at most 24 + 128 + 200 + 512 bytes, each of
+#define STRING_BYTES 512 /* of a string of a record; more has only a caller who names a backend that cannot be */
+
+/* A record as it grows. It holds the longest one: strings of a record have at most 512 + 128 + 200 + 512 bytes, each of
  * which takes at most 6, and the rest is numbers. */
 typedef struct line {
     size_t used;
-    char text[8192];
+    char text[12288];
 } line;
 
 static void put(line *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -57,8 +59,9 @@ static int utf8_length(const unsigned char *s) {
 }
 
 static void put_string(line *l, const char *key, const char *value) {
+    const unsigned char *s = (const unsigned char *)value, *end = s + strnlen(value, STRING_BYTES);
     put(l, ", \"%s\": \"", key);
-    for (const unsigned char *s = (const unsigned char *)value; *s;) {
+    while (s < end) {
         int length = utf8_length(s);
         if (*s == '"' || *s == '\\')
             put(l, "\\%c", *s);
@@ -71,10 +74,17 @@ static void put_string(line *l, const char *key, const char *value) {
     put(l, "\"");
 }
 
-/* JSON has no word for what is not finite. */
+/* JSON has no word for what is not finite; and its decimal point is none of the program's locale. */
 static void put_number(line *l, const char *key, float value) {
-    bool finite = value - value == 0;
-    put(l, finite ? ", \"%s\": %.9g" : ", \"%s\": \"%g\"", key, (double)value);
+    char text[32];
+    if (value - value != 0) {
+        put(l, ", \"%s\": \"%g\"", key, (double)value);
+        return;
+    }
+    snprintf(text, sizeof(text), "%.9g", (double)value);
+    int whole = (int)strspn(text, "-0123456789");
+    int point = (int)strcspn(text + whole, "0123456789e");
+    put(l, ", \"%s\": %.*s%s%s", key, whole, text, point ? "." : "", text + whole + point);
 }
 
 static void put_integers(line *l, const tlob_gemm *g) {

@@ -1,6 +1,7 @@
 /* The trace: one record a product, to a function and to a file. And the explanation, which is none. */
 #include <criterion/criterion.h>
 #include <cjson/cJSON.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,43 @@ Test(trace, the_file_gets_a_line_of_json_each) {
     cr_assert_str_eq(cJSON_GetObjectItem(json[2], "backend")->valuestring, "a\"b\\c\n\xef\xbf\xbd\xc3\xa4\x01");
     for (int i = 0; i < 3; i++)
         cJSON_Delete(json[i]);
+}
+
+/* A program's locale, where this machine has one whose decimal point is a comma. */
+static void use_a_comma(void) {
+    static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "nl_NL.UTF-8"};
+    for (size_t i = 0; i < sizeof(locales) / sizeof(*locales) && !setlocale(LC_ALL, locales[i]); i++)
+        continue;
+}
+
+Test(trace, a_line_is_whole_whatever_name_and_locale) {
+    static char name[20000];
+    tlob_stream *stream;
+    tlob_context *ctx = open_context((tlob_context_params){.trace_path = path}, &stream);
+    tlob_gemm g = tlob_gemm_init(1, 1, 1);
+    const float scalars[] = {0.5f, -1.5e-30f, 3e38f, 16777216};
+    memset(name, 1, sizeof(name) - 1); /* each byte takes six */
+    cr_assert_eq(tlob_gemm_run_on(stream, name, &g, &(tlob_gemm_operands){0}), TLOB_ERR_UNKNOWN_NAME);
+    use_a_comma();
+    for (int i = 0; i < 4; i++) {
+        g.alpha = scalars[i];
+        cr_assert_eq(tlob_gemm_run(stream, &g, &(tlob_gemm_operands){.a = a, .b = b, .d = d}), TLOB_OK);
+    }
+    setlocale(LC_ALL, "C");
+    close_context(ctx, stream);
+
+    FILE *file = fopen(path, "r");
+    static char line[16384];
+    for (int i = -1; i < 4; i++) {
+        cr_assert_not_null(fgets(line, sizeof(line), file));
+        cJSON *json = cJSON_Parse(line);
+        cr_assert_not_null(json, "%s", line);
+        if (i >= 0)
+            cr_assert_eq((float)cJSON_GetObjectItem(json, "alpha")->valuedouble, scalars[i], "%s", line);
+        cJSON_Delete(json);
+    }
+    cr_assert_null(fgets(line, sizeof(line), file));
+    fclose(file);
 }
 
 Test(trace, the_file_is_appended_to) {
