@@ -1,5 +1,6 @@
 // `tlob features`: checks order-book files and writes the model's inputs and labels.
 #include "cli/figures.h"
+#include "cli/interrupt.h"
 
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
@@ -75,19 +76,25 @@ static void print_header(FILE *out, const lob_feature_params *features) {
     fprintf(out, "\n");
 }
 
-static int write_csv(const char *path, const lob_dataset *data, const lob_feature_params *features) {
+static int write_csv(const char *path, const lob_dataset *data, const lob_feature_params *features,
+                     const volatile sig_atomic_t *interrupted) {
     io_atomic *file;
     io_error err;
     if (io_atomic_open(path, &file, &err))
         return cli_error("%s", err.text);
     FILE *out = io_atomic_stream(file);
     print_header(out, features);
-    for (size_t i = 0; i < data->samples; i++) {
+    for (size_t i = 0; i < data->samples && !*interrupted; i++) {
         const float *x = data->x + ((size_t)data->first_column[i] + (size_t)data->seq - 1) * (size_t)data->features;
         fprintf(out, "%s,%s", part_of(data, i), cli_class_names[data->label[i]]);
         for (int f = 0; f < data->features; f++)
             fprintf(out, ",%.9g", (double)x[f]);
         fprintf(out, "\n");
+    }
+    if (*interrupted) {
+        io_atomic_abort(&file);
+        cli_error("interrupted: %s was not written", path);
+        return CLI_INTERRUPTED;
     }
     return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
 }
@@ -134,6 +141,19 @@ static int write_safetensors(const char *path, const lob_dataset *data, const cl
     return CLI_OK;
 }
 
+// Only now can a file be left behind: before, a signal ends the program as usual.
+static int write_out(const features_options *options, const lob_dataset *data) {
+    const cli_recipe *recipe = &options->recipe.recipe;
+    const volatile sig_atomic_t *interrupted = cli_catch_interrupts();
+    if (ends_with(options->out, ".csv"))
+        return write_csv(options->out, data, &recipe->dataset.features, interrupted);
+    int status = write_safetensors(options->out, data, recipe, &options->data.read);
+    if (status || !*interrupted)
+        return status;
+    cli_error("interrupted; %s was complete by then", options->out);
+    return CLI_INTERRUPTED;
+}
+
 static void print_samples(const lob_dataset *data) {
     const size_t *classes[] = {data->train_classes, data->validation_classes};
     const lob_range parts[] = {data->train, data->validation};
@@ -149,20 +169,18 @@ int cli_features(int argc, char **argv) {
     features_options options = {0};
     const struct argp argp = {.options = own_options, .parser = parse, .doc = doc, .children = children};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
-    const cli_recipe *recipe = &options.recipe.recipe;
     cli_books books = {0};
     int status = CLI_FAILED;
     if (cli_output_spares_input(&options.data, "--out", options.out))
         status = cli_books_read(&options.data, &books, stdout);
-    lob_dataset *data = status ? NULL : cli_dataset_build(recipe, &books, NULL);
+    lob_dataset *data = status ? NULL : cli_dataset_build(&options.recipe.recipe, &books, NULL);
     cli_books_free(&books);
     if (!data)
         status = CLI_FAILED;
     else {
         print_samples(data);
         if (options.out)
-            status = ends_with(options.out, ".csv") ? write_csv(options.out, data, &recipe->dataset.features)
-                                                    : write_safetensors(options.out, data, recipe, &options.data.read);
+            status = write_out(&options, data);
     }
     lob_dataset_destroy(&data);
     cli_data_free(&options.data);

@@ -1,5 +1,6 @@
 // `tlob synth`: LOBSTER-format files of a simulated market.
 #include "cli/common.h"
+#include "cli/interrupt.h"
 
 #include "lobdata/synth.h"
 
@@ -84,10 +85,12 @@ int cli_synth(int argc, char **argv) {
     if (options.prefix && (asprintf(&message, "%s_message.csv", options.prefix) < 0 ||
                            asprintf(&orderbook, "%s_orderbook.csv", options.prefix) < 0))
         return cli_error("out of memory");
+    options.params.stop = cli_catch_interrupts();
     if (lob_synth_write(&options.params, message ? message : options.message, orderbook ? orderbook : options.orderbook,
-                        &err))
-        status = cli_error("%s", err.text);
-    else
+                        &err)) {
+        cli_error("%s", err.text);
+        status = *options.params.stop ? CLI_INTERRUPTED : CLI_FAILED;
+    } else
         printf("%s\n%s\n", message ? message : options.message, orderbook ? orderbook : options.orderbook);
     free(message);
     free(orderbook);

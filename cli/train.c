@@ -1,12 +1,12 @@
 // `tlob train`: a TLOB attention block and its head, trained on order-book files.
 #include "cli/figures.h"
+#include "cli/interrupt.h"
 #include "cli/model_file.h"
 
 #include "io/atomic_file.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -121,21 +121,8 @@ typedef struct trainer {
     float *losses;   // of every step, or NULL
     int64_t done;
     double started, shown;
+    const volatile sig_atomic_t *interrupted;
 } trainer;
-
-static volatile sig_atomic_t interrupted; // all that a signal handler may touch
-
-static void on_interrupt(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
-// The second signal of its kind ends the program as usual.
-static void catch_interrupts(void) {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 static void show_progress(trainer *t, float loss) {
     double now = cli_seconds();
@@ -186,17 +173,17 @@ static bool step(trainer *t) {
         return false;
     }
     t->done++;
-    bool due = t->losses || t->done % LOOK_EVERY == 0 || t->done == t->options->steps || interrupted;
+    bool due = t->losses || t->done % LOOK_EVERY == 0 || t->done == t->options->steps || *t->interrupted;
     return !due || look(t);
 }
 
 static bool run_steps(trainer *t) {
-    catch_interrupts();
+    t->interrupted = cli_catch_interrupts();
     t->started = t->shown = cli_seconds();
     bool good = true;
-    while (good && t->done < t->options->steps && !interrupted)
+    while (good && t->done < t->options->steps && !*t->interrupted)
         good = step(t);
-    if (good && interrupted && t->done)
+    if (good && *t->interrupted && t->done)
         good = look(t); // a signal may have come after the last look
     end_progress();
     return good;
@@ -285,7 +272,7 @@ static int train(trainer *t) {
         return CLI_FAILED;
     printf("trained    %" PRId64 " steps in %.2f s, %.0f steps/s\n", t->done, seconds, (double)t->done / seconds);
     printf("model      %s\n", t->options->out);
-    if (interrupted) {
+    if (*t->interrupted) {
         cli_error("interrupted after step %" PRId64 " of %" PRId64 "; the model so far is in %s", t->done,
                   t->options->steps, t->options->out);
         return status ? status : CLI_INTERRUPTED;

@@ -324,6 +324,8 @@ static int write_book(output *out, const market *m, io_error *err) {
 
 static int write_rows(market *m, output *message, output *orderbook, io_error *err) {
     for (size_t row = 0; row < m->params.rows; row++) {
+        if (m->params.stop && *m->params.stop)
+            return io_error_set(err, "interrupted at row %zu of %zu: nothing was written", row, m->params.rows);
         event e = next_visible_event(m);
         if (write_message(message, m, &e, err) || write_book(orderbook, m, err))
             return -1;

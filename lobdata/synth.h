@@ -9,18 +9,21 @@
 
 #include "io/error.h"
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 
 // seed: any number. rows: events to write, 1 or more. levels: 1 to 50. events_per_second: mean rate of the process
 // (of which events deep in the book give no row), above 0. hidden_share: part of the rows that are executions of hidden
-// orders (type 5), from 0 to 0.5.
+// orders (type 5), from 0 to 0.5. stop: NULL, or what a signal handler sets to end the writing after the row at hand,
+// which is an error then.
 typedef struct lob_synth_params {
     uint64_t seed;
     size_t rows;
     int levels;
     double events_per_second;
     double hidden_share;
+    const volatile sig_atomic_t *stop;
 } lob_synth_params;
 
 // Seed 1, 100000 rows, 10 levels, 50 events a second, no hidden executions.
@@ -36,7 +39,7 @@ lob_synth_params lob_synth_default(void);
 // The same params give the same rows on every machine with IEEE 754 doubles: only + - * / are used, no function of
 // libm, and floating-point contraction must be off. (The bytes of a .gz file also depend on the version of zlib.)
 //
-// params may be NULL (defaults). Errors: params out of range, one path for both files, a file that cannot be written.
+// params may be NULL (defaults). Errors: params out of range, stopped, one path for both files, a file that cannot be written.
 // Memory does not depend on rows. Blocking; thread-safe. Returns 0, or -1 with both targets as they were, unless only
 // the second could not be put in place.
 int lob_synth_write(const lob_synth_params *params, const char *message_path, const char *orderbook_path,

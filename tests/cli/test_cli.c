@@ -382,6 +382,25 @@ Test(cli, ctrl_c_writes_the_model_so_far) {
     run_good("$T eval " FILES "--model m");
 }
 
+// Waits until the file aside is there and signals then.
+static void expect_clean_interrupt(const char *command, const char *signal) {
+    const run_result *r = run("%s & i=0; until ls -A | grep -q 'tmp$' || test $i = 2000; do i=$((i+1)); sleep 0.005; "
+                              "done; kill -%s $!; wait $!",
+                              command, signal);
+    expect_failure(r, 130, "interrupted", command);
+    run_good("test -z \"$(ls -A | grep tmp)\"");
+}
+
+Test(cli, an_interrupt_leaves_no_file_aside) {
+    expect_clean_interrupt("$T synth --out big --rows 1000000000", "INT");
+    expect_clean_interrupt("$T synth --message m.csv --orderbook o.csv.gz --rows 1000000000", "TERM");
+    run_good("test ! -e big_message.csv && test ! -e m.csv && test ! -e o.csv.gz");
+    run_good("$T synth --out d --rows 60000 && echo old >f.csv");
+    expect_clean_interrupt("$T features --message d_message.csv --orderbook d_orderbook.csv --out f.csv", "INT");
+    run_good("test $(cat f.csv) = old");
+    expect_clean_interrupt("$T features --message d_message.csv --orderbook d_orderbook.csv --out f.csv", "TERM");
+}
+
 Test(cli, a_write_that_fails_leaves_the_old_file) {
     make_model("");
     run_good("cp m old");
