@@ -13,6 +13,7 @@
 
 #define LOOK_EVERY       50 // steps between two looks at the loss: each waits for the device
 #define PROGRESS_SECONDS 0.2
+#define BATCH_MAX        1048576 // an interrupt waits for the step at hand
 #define FEW_SAMPLES      10 // of a class: too few to learn it
 
 typedef struct train_options {
@@ -31,7 +32,7 @@ static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Training:", 4},
     {"out", KEY_OUT, "FILE", 0, "Where the model is written: needed. A file that exists is replaced at the end", 4},
     {"steps", KEY_STEPS, "COUNT", 0, "Steps of the optimizer (default 2000)", 4},
-    {"batch", KEY_BATCH, "SAMPLES", 0, "Samples of one step (default 64)", 4},
+    {"batch", KEY_BATCH, "SAMPLES", 0, "Samples of one step, 1 to 1048576 (default 64)", 4},
     {"lr", KEY_LR, "NUMBER", 0, "Learning rate of Adam (default 0.001)", 4},
     {"seed", KEY_SEED, "NUMBER", 0,
      "Of the initial weights and of the order of samples: the same on every device (default 1)", 4},
@@ -79,7 +80,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         options->steps = cli_integer(state, "--steps", arg, 1, INT64_C(1000000000));
         return 0;
     case KEY_BATCH:
-        options->batch = cli_integer(state, "--batch", arg, 1, INT64_C(1) << 24);
+        options->batch = cli_integer(state, "--batch", arg, 1, BATCH_MAX);
         return 0;
     case KEY_SEED:
         options->seed = (uint64_t)cli_integer(state, "--seed", arg, 0, INT64_MAX);

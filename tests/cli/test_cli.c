@@ -91,6 +91,7 @@ static const misuse misuses[] = {
     {"train --message a --orderbook b", "--out FILE"},
     {"train --message a --orderbook b --out c --steps 0", "--steps: '0'"},
     {"train --message a --orderbook b --out c --batch 0", "--batch: '0'"},
+    {"train --message a --orderbook b --out c --batch 1048577", "'1048577' is not a whole number from 1 to 1048576"},
     {"train --message a --orderbook b --out c --lr -1", "--lr: '-1'"},
     {"train --message a --orderbook b --out c --lr inf", "--lr: 'inf'"},
     {"train --message a --orderbook b --out c --axis depth", "not one of: feature, time"},
