@@ -29,8 +29,8 @@ cli_class_score cli_score(const cli_figures *figures, int class_index);
 // Mean F1 of the classes that occur, be it as truth or as prediction: what scikit-learn calls macro-F1.
 double cli_macro_f1(const cli_figures *figures);
 
-// How many samples of `seq` events to evaluate at a time: scratch grows with events, on the time axis with seq events for
-// each of them.
+// How many samples of `seq` events to evaluate at a time: scratch grows with events, on the time axis with seq events
+// for each of them.
 int64_t cli_evaluation_batch(int64_t seq);
 
 // Runs the model over the samples of `range`, at most `capacity` (of model and feed) at a time. Counts from the logits

@@ -35,7 +35,7 @@ static void print_help(FILE *out) {
             "  tlob synth --out day --rows 20000\n"
             "  tlob train --message day_message.csv --orderbook day_orderbook.csv --device host --out day.model\n"
             "  tlob eval --message day_message.csv --orderbook day_orderbook.csv --device host --model day.model\n\n"
-            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was done is saved).\n");
+            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (a model so far is saved).\n");
 }
 
 // argp shows argv[0] in its messages: make it "tlob COMMAND".

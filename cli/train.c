@@ -14,19 +14,34 @@
 #define LOOK_EVERY       50 // steps between two looks at the loss: each waits for the device
 #define PROGRESS_SECONDS 0.2
 #define BATCH_MAX        1048576 // an interrupt waits for the step at hand
-#define FEW_SAMPLES      10 // of a class: too few to learn it
+#define FEW_SAMPLES      10      // of a class: too few to learn it
 
 typedef struct train_options {
     cli_context_options context;
     cli_data_options data;
     cli_recipe_options recipe;
-    int64_t steps, batch, d_out, head_dim;
+    int64_t steps, batch, d_out, head_dim, validate_every;
+    int keep;
     uint64_t seed;
     float lr;
     const char *out, *losses;
 } train_options;
 
-enum { KEY_STEPS = CLI_KEY_OWN, KEY_BATCH, KEY_SEED, KEY_LR, KEY_D_OUT, KEY_HEAD_DIM, KEY_OUT, KEY_LOSSES };
+enum {
+    KEY_STEPS = CLI_KEY_OWN,
+    KEY_BATCH,
+    KEY_SEED,
+    KEY_LR,
+    KEY_D_OUT,
+    KEY_HEAD_DIM,
+    KEY_OUT,
+    KEY_LOSSES,
+    KEY_VALIDATE_EVERY,
+    KEY_KEEP
+};
+enum { KEEP_LAST, KEEP_BEST };
+
+static const char *const keep_names[] = {[KEEP_LAST] = "last", [KEEP_BEST] = "best", NULL};
 
 static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Training:", 4},
@@ -41,6 +56,12 @@ static const struct argp_option own_options[] = {
      4},
     {"losses", KEY_LOSSES, "FILE", 0, "Write the loss of every step as CSV: step,loss. Slower, for it waits each time",
      4},
+    {"validate-every", KEY_VALIDATE_EVERY, "STEPS", 0,
+     "Evaluate the validation part each time so many steps are done, and after the last; a line each (default 0: only "
+     "at the end)",
+     4},
+    {"keep", KEY_KEEP, "WHICH", 0,
+     "Which model is written: last (default), or best, of the lowest validation loss seen; needs --validate-every", 4},
     {0},
 };
 
@@ -55,8 +76,13 @@ static const char doc[] =
     "\n"
     "At the end the figures of the validation part are printed: loss (mean cross-entropy), accuracy, macro-F1, the "
     "share "
-    "of its commonest class (majority), and the focus of the attention (mean_max: 1 is one-hot); with --train-share 1 there is no validation part. The model goes to "
+    "of its commonest class (majority), and the focus of the attention (mean_max: 1 is one-hot); with --train-share 1 "
+    "there is no validation part. The model goes to "
     "--out, with all that `tlob eval' needs.\n"
+    "\n"
+    "A validation loss that rises while the training loss falls is overfitting: --validate-every shows it, and --keep "
+    "best writes the model of before; the figures at the end are of the step that is written. (A model chosen by the "
+    "validation part looks better there than it is.)\n"
     "\n"
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
     "that is not finite ends it with an error, and nothing is written but --losses.\n"
@@ -100,7 +126,15 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_LOSSES:
         options->losses = arg;
         return 0;
+    case KEY_VALIDATE_EVERY:
+        options->validate_every = cli_integer(state, "--validate-every", arg, 0, INT64_C(1000000000));
+        return 0;
+    case KEY_KEEP:
+        options->keep = cli_choice(state, "--keep", arg, keep_names);
+        return 0;
     case ARGP_KEY_END:
+        if (options->keep == KEEP_BEST && !options->validate_every)
+            argp_error(state, "--keep best needs --validate-every STEPS");
         if (!options->out)
             argp_error(state, "say where the model is to be written: --out FILE");
         return 0;
@@ -118,12 +152,28 @@ typedef struct trainer {
     tlob_model *model;
     cli_feed feed;
     cli_draw draw;
-    size_t *samples; // numbers of the batch at hand
-    float *losses;   // of every step, or NULL
-    int64_t done;
+    size_t *samples;      // numbers of the batch at hand
+    float *losses;        // of every step, or NULL
+    int64_t done, looked; // steps done; the last one whose loss was looked at
+    int64_t validated;    // the step that the figures are of, which --keep tells; 0: none yet
+    cli_figures figures;  // of the validation part then
+    float *best;          // the weights then, with --keep best
     double started, shown;
     const volatile sig_atomic_t *interrupted;
 } trainer;
+
+static tlob_block_shape block_shape(const trainer *t) {
+    return (tlob_block_shape){.d_in = t->data->features,
+                              .d_out = t->options->d_out,
+                              .head_dim = t->options->head_dim,
+                              .seq = t->data->seq,
+                              .axis = t->options->recipe.recipe.axis};
+}
+
+static int64_t weight_count(const trainer *t) {
+    tlob_block_shape shape = block_shape(t);
+    return tlob_model_weight_count(&shape);
+}
 
 static void show_progress(trainer *t, float loss) {
     double now = cli_seconds();
@@ -158,7 +208,30 @@ static bool look(trainer *t) {
                   (double)figures.loss, t->done, (double)t->options->lr);
         return false;
     }
+    t->looked = t->done;
     show_progress(t, figures.loss);
+    return true;
+}
+
+// Evaluates the validation part with the model at hand, and keeps the figures unless --keep prefers earlier ones.
+static bool validate(trainer *t) {
+    cli_figures figures;
+    end_progress();
+    if (!cli_evaluate(t->model, &t->feed, t->data->validation, cli_evaluation_batch(t->data->seq), &figures))
+        return false;
+    if (t->options->validate_every) {
+        printf("step %" PRId64 ": validation loss %.6f, accuracy %.4f, macro_f1 %.4f\n", t->done, figures.loss,
+               cli_accuracy(&figures), cli_macro_f1(&figures));
+        fflush(stdout);
+    }
+    if (t->best && t->validated && !(figures.loss < t->figures.loss))
+        return true;
+    t->validated = t->done;
+    t->figures = figures;
+    if (t->best && tlob_model_get_weights(t->model, t->stream, t->best, weight_count(t))) {
+        cli_tlob_error("reading the weights");
+        return false;
+    }
     return true;
 }
 
@@ -174,8 +247,10 @@ static bool step(trainer *t) {
         return false;
     }
     t->done++;
-    bool due = t->losses || t->done % LOOK_EVERY == 0 || t->done == t->options->steps || *t->interrupted;
-    return !due || look(t);
+    int64_t every = t->options->validate_every;
+    bool last = t->done == t->options->steps, validation = every && (t->done % every == 0 || last);
+    bool due = validation || t->losses || t->done % LOOK_EVERY == 0 || last || *t->interrupted;
+    return !due || (look(t) && (!validation || validate(t)));
 }
 
 static bool run_steps(trainer *t) {
@@ -184,7 +259,7 @@ static bool run_steps(trainer *t) {
     bool good = true;
     while (good && t->done < t->options->steps && !*t->interrupted)
         good = step(t);
-    if (good && *t->interrupted && t->done)
+    if (good && *t->interrupted && t->looked < t->done)
         good = look(t); // a signal may have come after the last look
     end_progress();
     return good;
@@ -203,33 +278,32 @@ static int write_losses(const trainer *t) {
     return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
 }
 
-static tlob_block_shape block_shape(const trainer *t) {
-    return (tlob_block_shape){.d_in = t->data->features,
-                              .d_out = t->options->d_out,
-                              .head_dim = t->options->head_dim,
-                              .seq = t->data->seq,
-                              .axis = t->options->recipe.recipe.axis};
-}
-
-static int write_model(trainer *t) {
+static int save_model(const trainer *t, int64_t steps, float *weights) {
     cli_model_file file = {.shape = block_shape(t),
                            .recipe = t->options->recipe.recipe,
                            .read = t->options->data.read,
                            .norm = t->data->norm,
                            .seed = t->options->seed,
-                           .steps = t->done,
+                           .steps = steps,
                            .batch = t->options->batch,
-                           .lr = t->options->lr};
-    int64_t count = tlob_model_weight_count(&file.shape);
-    int status = CLI_OK;
-    file.weights = malloc((size_t)count * sizeof *file.weights);
-    if (!file.weights)
+                           .lr = t->options->lr,
+                           .weights = weights};
+    return cli_model_file_save(t->options->out, &file) ? CLI_OK : CLI_FAILED;
+}
+
+static int write_model(trainer *t) {
+    if (t->best && t->validated)
+        return save_model(t, t->validated, t->best);
+    int64_t count = weight_count(t);
+    int status;
+    float *weights = malloc((size_t)count * sizeof *weights);
+    if (!weights)
         status = cli_error("out of memory for %" PRId64 " weights", count);
-    else if (tlob_model_get_weights(t->model, t->stream, file.weights, count))
+    else if (tlob_model_get_weights(t->model, t->stream, weights, count))
         status = cli_tlob_error("reading the weights");
-    else if (!cli_model_file_save(t->options->out, &file))
-        status = CLI_FAILED;
-    free(file.weights);
+    else
+        status = save_model(t, t->done, weights);
+    free(weights);
     return status;
 }
 
@@ -249,15 +323,14 @@ static void warn_of_rare_classes(const lob_dataset *data) {
 }
 
 static int report(trainer *t) {
-    cli_figures figures;
     if (t->data->validation.begin == t->data->validation.end) {
         printf("no validation part\n");
         return CLI_OK;
     }
-    printf("validation\n");
-    if (!cli_evaluate(t->model, &t->feed, t->data->validation, cli_evaluation_batch(t->data->seq), &figures))
+    if (!t->validated && !validate(t))
         return CLI_FAILED;
-    cli_figures_print(&figures, stdout);
+    printf("validation\nstep       %" PRId64 "\n", t->validated);
+    cli_figures_print(&t->figures, stdout);
     return CLI_OK;
 }
 
@@ -273,6 +346,8 @@ static int train(trainer *t) {
         return CLI_FAILED;
     printf("trained    %" PRId64 " steps in %.2f s, %.0f steps/s\n", t->done, seconds, (double)t->done / seconds);
     printf("model      %s\n", t->options->out);
+    if (t->best && t->validated)
+        printf("kept       step %" PRId64 ", of the lowest validation loss\n", t->validated);
     if (*t->interrupted) {
         cli_error("interrupted after step %" PRId64 " of %" PRId64 "; the model so far is in %s", t->done,
                   t->options->steps, t->options->out);
@@ -293,8 +368,9 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
     params.seed = options->seed;
     t.samples = malloc((size_t)options->batch * sizeof *t.samples);
     t.losses = options->losses ? malloc((size_t)options->steps * sizeof *t.losses) : NULL;
+    t.best = options->keep == KEEP_BEST ? malloc((size_t)weight_count(&t) * sizeof *t.best) : NULL;
     int status = CLI_FAILED;
-    if (!t.samples || (options->losses && !t.losses))
+    if (!t.samples || (options->losses && !t.losses) || (options->keep == KEEP_BEST && !t.best))
         cli_error("out of memory");
     else if (tlob_stream_create(ctx, &t.stream) || tlob_model_create(t.stream, &params, &t.model))
         cli_tlob_error("making the model");
@@ -303,6 +379,7 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
     cli_feed_finish(&t.feed);
     tlob_model_destroy(&t.model);
     tlob_stream_close(&t.stream);
+    free(t.best);
     free(t.losses);
     free(t.samples);
     return status;
@@ -340,6 +417,9 @@ static lob_dataset *load(const train_options *options) {
     cli_books_free(&books);
     if (data && data->train.begin == data->train.end) {
         cli_error("no sample is left for training: more rows or a larger --train-share are needed");
+        lob_dataset_destroy(&data);
+    } else if (data && options->validate_every && data->validation.begin == data->validation.end) {
+        cli_error("--validate-every: there is no validation part; more rows or a smaller --train-share are needed");
         lob_dataset_destroy(&data);
     }
     return data;

@@ -39,9 +39,9 @@ lob_synth_params lob_synth_default(void);
 // The same params give the same rows on every machine with IEEE 754 doubles: only + - * / are used, no function of
 // libm, and floating-point contraction must be off. (The bytes of a .gz file also depend on the version of zlib.)
 //
-// params may be NULL (defaults). Errors: params out of range, stopped, one path for both files, a file that cannot be written.
-// Memory does not depend on rows. Blocking; thread-safe. Returns 0, or -1 with both targets as they were, unless only
-// the second could not be put in place.
+// params may be NULL (defaults). Errors: params out of range, stopped, one path for both files, a file that cannot be
+// written. Memory does not depend on rows. Blocking; thread-safe. Returns 0, or -1 with both targets as they were,
+// unless only the second could not be put in place.
 int lob_synth_write(const lob_synth_params *params, const char *message_path, const char *orderbook_path,
                     io_error *err);
 

@@ -92,6 +92,9 @@ static const misuse misuses[] = {
     {"train --message a --orderbook b --out c --steps 0", "--steps: '0'"},
     {"train --message a --orderbook b --out c --batch 0", "--batch: '0'"},
     {"train --message a --orderbook b --out c --batch 1048577", "'1048577' is not a whole number from 1 to 1048576"},
+    {"train --message a --orderbook b --out c --keep first", "not one of: last, best"},
+    {"train --message a --orderbook b --out c --keep best", "--keep best needs --validate-every STEPS"},
+    {"train --message a --orderbook b --out c --validate-every -1", "--validate-every: '-1'"},
     {"train --message a --orderbook b --out c --lr -1", "--lr: '-1'"},
     {"train --message a --orderbook b --out c --lr inf", "--lr: 'inf'"},
     {"train --message a --orderbook b --out c --axis depth", "not one of: feature, time"},
@@ -325,6 +328,42 @@ Test(cli, training_without_a_validation_part_says_so) {
     const run_result *r = run_good("$T train " FILES "--steps 1 --train-share 1 --out m");
     cr_expect(strstr(r->out, "\nno validation part\n"), "%s", r->out);
     cr_expect_null(strstr(r->out, "\nvalidation\n"));
+}
+
+// Neither the model nor the losses of steps depend on how often it is looked at.
+Test(cli, validation_on_the_way_changes_nothing) {
+    run_good("$T synth --out d --rows 3000 && $T train " FILES "--steps 25 --out m --losses a.csv");
+    const run_result *r = run_good(
+        "$T train " FILES "--steps 25 --out m2 --losses b.csv --validate-every 10 && cmp m m2 && cmp a.csv b.csv");
+    cr_expect(strstr(r->out, "\nstep 10: validation loss ") && strstr(r->out, "\nstep 20: validation loss ") &&
+                  strstr(r->out, "\nstep 25: validation loss "),
+              "%s", r->out);
+    cr_expect_eq(run_figure(strstr(r->out, "\nvalidation\n"), "step"), 25);
+    expect_failure(run("$T train " FILES "--steps 1 --out m --validate-every 1 --train-share 1"), 1,
+                   "there is no validation part", "nothing to validate");
+}
+
+// A learning rate and a few rows that overfit: the lowest loss is not that of the last step.
+Test(cli, keep_best_writes_the_model_of_the_lowest_validation_loss) {
+    static char trained[1 << 16];
+    run_good("$T synth --out d --rows 2000");
+    strcpy(trained, run_good("$T train " FILES "--steps 400 --lr 0.02 --validate-every 20 --keep best --out m")->out);
+    const char *final = strstr(trained, "\nvalidation\n");
+    cr_assert(final);
+    int best = 0, lines = 0, step;
+    double lowest = INFINITY, loss;
+    for (const char *line = trained; line && line < final; line = strchr(line + 1, '\n'))
+        if (sscanf(line, "\nstep %d: validation loss %lf", &step, &loss) == 2) {
+            lines++;
+            best = loss < lowest ? step : best;
+            lowest = fmin(lowest, loss);
+        }
+    cr_expect_eq(lines, 20);
+    cr_expect_lt(best, 400, "the training did not overfit: choose another\n%s", trained);
+    cr_expect_eq(run_figure(final, "step"), best);
+    cr_expect_eq(run_figure(final, "loss"), lowest);
+    expect_same_figures(final, strstr(run_good("$T eval " FILES "--model m --part validation")->out, "\npart"));
+    run_good("$T train " FILES "--steps %d --lr 0.02 --out m2 && cmp m m2", best);
 }
 
 Test(cli, sequences_attend_along_time) {
