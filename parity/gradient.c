@@ -220,9 +220,10 @@ static bool buffer(gradient *g, int64_t count, tlob_buffer **made) {
 
 static bool make_input(gradient *g, int which) {
     int64_t count = g->in_count[which];
-    g->in[which] = malloc((size_t)count * sizeof(float));
-    if (!g->in[which] || !buffer(g, count, &g->in_buffer[which]))
-        return g->in[which] || parity_report(g->who, g->result, PARITY_ERROR, "no host memory for gradient mode");
+    if (!buffer(g, count, &g->in_buffer[which]))
+        return false;
+    if (!(g->in[which] = malloc((size_t)count * sizeof(float))))
+        return parity_report(g->who, g->result, PARITY_ERROR, "no host memory for gradient mode");
     for (int64_t i = 0; i < count; i++)
         g->in[which][i] = grid(g, which, i, count);
     if (which <= BIAS) {
