@@ -44,7 +44,7 @@ static tlob_status check_params(const tlob_adam_params *params) {
 
 static tlob_status set_scalar(tlob_stream *stream, float *dst, float value) {
     const tlob_space *space = stream->ctx->space;
-    int previous;
+    void *previous;
     tlob_status status = tlob_enter(stream->ctx, &previous);
     if (status != TLOB_OK)
         return status;
@@ -125,7 +125,7 @@ tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float *weights,
         status = tlob_check_floats(adam->ctx, weights, where, "weights");
     if (status == TLOB_OK)
         status = tlob_check_floats(adam->ctx, gradients, where, "gradients");
-    int previous;
+    void *previous;
     if (status != TLOB_OK || (status = tlob_enter(adam->ctx, &previous)) != TLOB_OK)
         return status;
     const tlob_adam_args args = {

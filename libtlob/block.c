@@ -91,7 +91,7 @@ tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_block_shape 
         status = tlob_block_shape_check(shape);
     if (status == TLOB_OK)
         status = tlob_check_floats(stream->ctx, weights, where, "weights");
-    int previous;
+    void *previous;
     if (status != TLOB_OK || (status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
         return status;
     for (uint32_t i = 0; i < 3 && status == TLOB_OK; i++)
@@ -271,7 +271,7 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
         status = tlob_check_floats(block->ctx, x, where, "x");
     if (status == TLOB_OK && samples > 0)
         status = tlob_check_floats(block->ctx, y, where, "y");
-    int previous;
+    void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
     block->samples = NEVER; /* until all of it is there: a backward pass must not meet one half */
@@ -382,7 +382,7 @@ tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const fl
     tlob_status status = check_call(block, stream, "tlob_block_backward");
     if (status == TLOB_OK)
         status = check_backward(block, weights, x, dy, samples, dweights, dx);
-    int previous;
+    void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
     tlob_range_push("tlob_block_backward");
@@ -407,7 +407,7 @@ tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *v
     const tlob_space *space = block->ctx->space;
     const tlob_attend_args args = attend_args(block, block->samples);
     const int64_t rows = rows_of(block, block->samples);
-    int previous;
+    void *previous;
     if ((status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
     int code = space->kernels->row_sum(stream->cuda_stream, 1, rows, args.row_inv_sum, (float)(1.0 / (double)rows),

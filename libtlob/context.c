@@ -43,6 +43,8 @@ void tlob_context_unref(tlob_context *ctx) {
         return;
     pthread_mutex_destroy(&ctx->streams_lock);
     tlob_trace_close(ctx);
+    if (!tlob_context_forked(ctx))
+        ctx->space->abandon(&ctx->home);
     if (ctx->alive)
         munmap((void *)(uintptr_t)ctx->alive, (size_t)sysconf(_SC_PAGESIZE));
     free(ctx);
@@ -78,16 +80,16 @@ tlob_status tlob_context_check(const tlob_context *ctx, const char *operation) {
     return TLOB_OK;
 }
 
-bool tlob_enter_to_free(const tlob_context *ctx, int *previous) {
-    return !tlob_context_forked(ctx) && ctx->space->enter(ctx->device, previous) == 0;
+bool tlob_enter_to_free(const tlob_context *ctx, void **previous) {
+    return !tlob_context_forked(ctx) && ctx->space->enter(&ctx->home, previous) == 0;
 }
 
-tlob_status tlob_enter(const tlob_context *ctx, int *previous) {
-    return tlob_fail_cuda(ctx->space, ctx->space->enter(ctx->device, previous), "cudaSetDevice");
+tlob_status tlob_enter(const tlob_context *ctx, void **previous) {
+    return tlob_fail_cuda(ctx->space, ctx->space->enter(&ctx->home, previous), "cuCtxSetCurrent");
 }
 
-void tlob_leave(const tlob_context *ctx, int previous) {
-    ctx->space->leave(ctx->device, previous);
+void tlob_leave(const tlob_context *ctx, void *previous) {
+    ctx->space->leave(&ctx->home, previous);
 }
 
 /* Keeps the embedder's rows, and picks from all those that work here. The settings have checked them. */
@@ -122,7 +124,8 @@ static void log_settings(const tlob_context *ctx) {
     tlob_context_backend_names(ctx, names, sizeof(names));
     tlob_log(ctx, TLOB_LOG_INFO,
              "%s context%s%d: backends %s; policy %s (%s); compute %s (%s); workspace %zu MiB a stream (%s)",
-             tlob_memory_name(ctx->space->memory), ctx->device < 0 ? " " : " on device ", ctx->device, names, policy,
+             tlob_memory_name(ctx->space->memory), ctx->home.device < 0 ? " " : " on device ", ctx->home.device, names,
+             policy,
              tlob_origin_name(ctx->settings.policy_origin), tlob_compute_name(ctx->settings.compute),
              tlob_origin_name(ctx->settings.compute_origin), ctx->settings.workspace_bytes >> 20,
              tlob_origin_name(ctx->settings.workspace_origin));
@@ -161,7 +164,6 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
     atomic_init(&ctx->trace_failed, false);
     pthread_mutex_init(&ctx->streams_lock, NULL);
     ctx->space = space;
-    ctx->device = params->memory == TLOB_MEMORY_HOST ? -1 : params->device;
     ctx->settings = settings;
     ctx->log = params->log;
     ctx->log_user = params->log_user;
@@ -173,6 +175,8 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
     status = tlob_trace_open(ctx);
     if (status == TLOB_OK)
         status = watch_forks(ctx);
+    if (status == TLOB_OK)
+        status = space->settle(params->device, &ctx->home);
     if (status == TLOB_OK)
         status = tlob_stream_open(ctx, NULL, &ctx->default_stream);
     if (status != TLOB_OK) {
@@ -213,5 +217,5 @@ tlob_memory tlob_context_memory(const tlob_context *ctx) {
 }
 
 int tlob_context_device(const tlob_context *ctx) {
-    return ctx->device;
+    return ctx->home.device;
 }

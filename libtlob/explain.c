@@ -75,7 +75,7 @@ static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gem
     }
     const tlob_gemm_operands none = {0};
     tlob_lane_plan plan = {0};
-    int previous;
+    void *previous;
     tlob_status status = tlob_enter(stream->ctx, &previous);
     if (status != TLOB_OK)
         return status;

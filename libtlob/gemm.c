@@ -411,7 +411,7 @@ static tlob_status run_checked(tlob_stream *stream, const tlob_gemm *gemm, const
         tlob_fail_gemm(g);
         return status;
     }
-    int previous;
+    void *previous;
     if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
         return status;
     status = compute(stream, index, &n, x, c);

@@ -30,7 +30,7 @@ tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t features, uint64
         status = check_features(features, where);
     if (status == TLOB_OK)
         status = tlob_check_floats(stream->ctx, weights, where, "weights");
-    int previous;
+    void *previous;
     if (status != TLOB_OK || (status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
         return status;
     status = tlob_xavier(stream, features, TLOB_CLASSES, seed, TLOB_SPACE_HEAD, weights);
@@ -198,7 +198,7 @@ tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *we
     tlob_status status = check_call(head, stream, "tlob_head_loss");
     if (status == TLOB_OK)
         status = check_loss(head, weights, y, logits, labels, samples, dweights, dy);
-    int previous;
+    void *previous;
     if (status != TLOB_OK || (status = tlob_enter(head->ctx, &previous)) != TLOB_OK)
         return status;
     head->samples = 0;

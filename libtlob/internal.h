@@ -24,9 +24,20 @@ void tlob_fail_gemm(const tlob_gemm *gemm);
 
 /* --- memory spaces (space_host.c, space_cuda.c) --------------------------------------------------------------------- */
 
+/** The device of a context, and how threads get there and back. The host needs none of it. */
+typedef struct tlob_home {
+    int device;
+    void *context;         /**< its primary context, which this holds a reference to */
+    unsigned long long id; /**< the number of that context: a device that is reset gets another */
+    int (*get_current)(void **context);                      /**< cuCtxGetCurrent */
+    int (*set_current)(void *context);                       /**< cuCtxSetCurrent */
+    int (*get_id)(void *context, unsigned long long *id);    /**< cuCtxGetId */
+    int (*release)(int device);                              /**< cuDevicePrimaryCtxRelease */
+} tlob_home;
+
 /**
  * What differs between host and CUDA below the level of backends. Slots return a cudaError_t as a number (0: success)
- * unless they say otherwise. All but the first four run between enter and leave.
+ * unless they say otherwise. Those below `leave` run between enter and leave.
  */
 typedef struct tlob_space {
     tlob_memory memory;
@@ -36,8 +47,10 @@ typedef struct tlob_space {
     tlob_status (*count)(int *count);               /**< devices of this kind; records the error */
     int (*describe)(int device, tlob_device_info *info);
     void (*versions)(int *driver, int *runtime);
-    int (*enter)(int device, int *previous);        /**< makes `device` current */
-    void (*leave)(int device, int previous);        /**< restores the caller's */
+    tlob_status (*settle)(int device, tlob_home *home);          /**< starts the device; records the error */
+    void (*abandon)(tlob_home *home);                            /**< gives it back; not in a forked child */
+    int (*enter)(const tlob_home *home, void **previous);        /**< makes the device current on this thread */
+    void (*leave)(const tlob_home *home, void *previous);        /**< restores what was */
     int (*alloc)(void **ptr, size_t bytes);
     void (*free)(void *ptr);
     int (*alloc_mapped)(void **host, void **device, size_t bytes);
@@ -78,7 +91,7 @@ struct tlob_context {
     atomic_int refs;                 /**< one for the owner, one for each object made from it */
     atomic_bool closed;
     const tlob_space *space;
-    int device;
+    tlob_home home;
     tlob_settings settings;
     tlob_log_fn log;
     void *log_user;
@@ -120,7 +133,7 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
 }
 
 /** Enters the device to give something back; false where there is nothing left: the device is lost, or of a parent. */
-bool tlob_enter_to_free(const tlob_context *ctx, int *previous);
+bool tlob_enter_to_free(const tlob_context *ctx, void **previous);
 
 /** A problem that has passed every check which its operands have no part in, and the backend that runs it. */
 typedef struct tlob_known {
@@ -161,8 +174,8 @@ tlob_status tlob_refuse_capture(const tlob_context *ctx, struct CUstream_st *cud
                                 const char *advice);
 
 /** Makes the stream's device current; pair with tlob_leave. */
-tlob_status tlob_enter(const tlob_context *ctx, int *previous);
-void tlob_leave(const tlob_context *ctx, int previous);
+tlob_status tlob_enter(const tlob_context *ctx, void **previous);
+void tlob_leave(const tlob_context *ctx, void *previous);
 
 /** MEMORY_SPACE if `ptr` (not NULL) does not belong to the context's memory space; `name` is the argument's. */
 tlob_status tlob_check_pointer(const tlob_context *ctx, const void *ptr, const char *operation, const char *name);

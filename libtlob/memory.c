@@ -39,7 +39,7 @@ tlob_status tlob_buffer_create(tlob_context *ctx, size_t bytes, tlob_buffer **ou
     tlob_buffer *buffer = calloc(1, sizeof(*buffer));
     if (!buffer)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a buffer's header", sizeof(*buffer));
-    int previous;
+    void *previous;
     if ((status = tlob_enter(ctx, &previous)) == TLOB_OK) {
         int code = ctx->space->alloc(&buffer->data, bytes);
         tlob_leave(ctx, previous);
@@ -66,10 +66,10 @@ void tlob_buffer_destroy(tlob_buffer **ptr) {
     tlob_buffer *buffer = *ptr;
     *ptr = NULL;
     tlob_context *ctx = buffer->ctx;
-    int previous;
+    void *previous;
     if (tlob_enter_to_free(ctx, &previous)) {
         ctx->space->free(buffer->data);
-        ctx->space->leave(ctx->device, previous);
+        tlob_leave(ctx, previous);
     }
     free(buffer);
     tlob_context_unref(ctx);
@@ -97,7 +97,7 @@ tlob_status tlob_staging_create(tlob_context *ctx, size_t bytes, tlob_staging **
     staging->bytes = bytes;
     tlob_context_ref(ctx);
     const tlob_space *space = ctx->space;
-    int previous;
+    void *previous;
     if ((status = tlob_enter(ctx, &previous)) == TLOB_OK) {
         status = tlob_fail_cuda(space, space->alloc_mapped(&staging->host, &staging->device, bytes), "cudaHostAlloc");
         if (status == TLOB_OK)
@@ -118,14 +118,14 @@ void tlob_staging_destroy(tlob_staging **ptr) {
     tlob_staging *staging = *ptr;
     *ptr = NULL;
     tlob_context *ctx = staging->ctx;
-    int previous;
+    void *previous;
     if (tlob_enter_to_free(ctx, &previous)) {
         if (staging->in_flight)
             ctx->space->event_wait(staging->event);
         if (staging->event)
             ctx->space->event_destroy(staging->event);
         ctx->space->free_mapped(staging->host);
-        ctx->space->leave(ctx->device, previous);
+        tlob_leave(ctx, previous);
     }
     free(staging);
     tlob_context_unref(ctx);
@@ -141,7 +141,7 @@ tlob_status tlob_staging_acquire(tlob_staging *staging, void **host) {
     if (status != TLOB_OK)
         return status;
     if (staging->in_flight) {
-        int previous;
+        void *previous;
         if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
             return status;
         status = tlob_fail_cuda(ctx->space, ctx->space->event_wait(staging->event), "cudaEventSynchronize");
@@ -178,7 +178,7 @@ static tlob_status transfer(tlob_staging *staging, tlob_stream *stream, void *ds
         return TLOB_OK;
     tlob_context *ctx = stream->ctx;
     const tlob_space *space = ctx->space;
-    int previous;
+    void *previous;
     tlob_status status = tlob_enter(ctx, &previous);
     if (status != TLOB_OK)
         return status;
@@ -259,7 +259,7 @@ tlob_status tlob_fill(tlob_stream *stream, void *dst, int value, size_t bytes) {
     tlob_context *ctx = stream->ctx;
     if ((status = tlob_check_pointer(ctx, dst, where, "dst")) != TLOB_OK)
         return status;
-    int previous;
+    void *previous;
     if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
         return status;
     status = tlob_fail_cuda(ctx->space, ctx->space->fill(dst, value, bytes, stream->cuda_stream), "cudaMemsetAsync");

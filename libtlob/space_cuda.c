@@ -1,4 +1,5 @@
 /* The memory of one CUDA device. Also the services that GPU backends get from the core. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,8 @@ static const char *cuda_advice(int code) {
         return "this machine has no CUDA device, or CUDA_VISIBLE_DEVICES hides it";
     case cudaErrorInsufficientDriver:
         return "there is no NVIDIA driver, or it is older than the CUDA runtime";
+    case cudaErrorContextIsDestroyed:
+        return "the device was reset after this context was made: destroy the context and make another";
     case cudaErrorInitializationError:
         return "CUDA was in use before this process was forked; create contexts after the fork";
     case cudaErrorNoKernelImageForDevice:
@@ -73,19 +76,54 @@ static int cuda_describe(int device, tlob_device_info *info) {
     return cudaSuccess;
 }
 
-static int cuda_enter(int device, int *previous) {
-    cudaError_t code = cudaGetDevice(previous);
-    if (code != cudaSuccess || *previous == device)
-        return reported(code);
-    code = cudaSetDevice(device);
-    if (code != cudaSuccess)
-        cudaSetDevice(*previous); /* a device that cannot be started may be current all the same */
-    return reported(code);
+/* A driver call by name. The driver is there, for the devices have been counted. */
+static void *driver_call(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *call = driver ? dlsym(driver, name) : NULL;
+    if (driver)
+        dlclose(driver); /* the reference just taken; the driver stays */
+    return call;
 }
 
-static void cuda_leave(int device, int previous) {
-    if (previous != device)
-        cudaSetDevice(previous);
+/*
+ * The primary context itself, and not cudaSetDevice: that would start the device which a thread is taken back to, although
+ * nobody asked for it, and would not notice that the device was reset meanwhile.
+ */
+static tlob_status cuda_settle(int device, tlob_home *home) {
+    int (*retain)(void **, int) = NULL;
+    *(void **)&retain = driver_call("cuDevicePrimaryCtxRetain");
+    *(void **)&home->release = driver_call("cuDevicePrimaryCtxRelease_v2");
+    *(void **)&home->get_current = driver_call("cuCtxGetCurrent");
+    *(void **)&home->set_current = driver_call("cuCtxSetCurrent");
+    *(void **)&home->get_id = driver_call("cuCtxGetId");
+    if (!retain || !home->release || !home->get_current || !home->set_current || !home->get_id)
+        return tlob_fail(TLOB_ERR_NO_DEVICE, "libcuda.so.1", "the driver is older than CUDA 12; update it");
+    tlob_status status =
+        tlob_fail_cuda(&tlob_space_cuda, retain(&home->context, device), "cuDevicePrimaryCtxRetain");
+    if (status != TLOB_OK)
+        return status;
+    home->device = device;
+    return tlob_fail_cuda(&tlob_space_cuda, home->get_id(home->context, &home->id), "cuCtxGetId");
+}
+
+static void cuda_abandon(tlob_home *home) {
+    if (home->context)
+        home->release(home->device);
+}
+
+static int cuda_enter(const tlob_home *home, void **previous) {
+    unsigned long long id = 0;
+    int code = home->get_current(previous);
+    if (code == 0 && (home->get_id(home->context, &id) != 0 || id != home->id))
+        return cudaErrorContextIsDestroyed;
+    if (code == 0 && *previous != home->context)
+        code = home->set_current(home->context);
+    return code;
+}
+
+static void cuda_leave(const tlob_home *home, void *previous) {
+    if (previous != home->context)
+        home->set_current(previous);
 }
 
 static int cuda_alloc(void **ptr, size_t bytes) {
@@ -206,6 +244,8 @@ const tlob_space tlob_space_cuda = {
     .count = cuda_count,
     .describe = cuda_describe,
     .versions = cuda_versions,
+    .settle = cuda_settle,
+    .abandon = cuda_abandon,
     .enter = cuda_enter,
     .leave = cuda_leave,
     .alloc = cuda_alloc,

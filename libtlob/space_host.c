@@ -28,13 +28,24 @@ static void host_versions(int *driver, int *runtime) {
     *driver = *runtime = 0;
 }
 
-static int host_enter(int device, int *previous) {
-    *previous = device;
+static tlob_status host_settle(int device, tlob_home *home) {
+    (void)device;
+    home->device = -1;
+    return TLOB_OK;
+}
+
+static void host_abandon(tlob_home *home) {
+    (void)home;
+}
+
+static int host_enter(const tlob_home *home, void **previous) {
+    (void)home;
+    *previous = NULL;
     return 0;
 }
 
-static void host_leave(int device, int previous) {
-    (void)device;
+static void host_leave(const tlob_home *home, void *previous) {
+    (void)home;
     (void)previous;
 }
 
@@ -155,6 +166,8 @@ const tlob_space tlob_space_host = {
     .count = host_count,
     .describe = host_describe,
     .versions = host_versions,
+    .settle = host_settle,
+    .abandon = host_abandon,
     .enter = host_enter,
     .leave = host_leave,
     .alloc = host_alloc,

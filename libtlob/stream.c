@@ -22,9 +22,14 @@ tlob_status tlob_stream_check_in(const tlob_stream *stream, const tlob_context *
 tlob_status tlob_check_pointer(const tlob_context *ctx, const void *ptr, const char *operation, const char *name) {
     if (ctx->trust_pointers)
         return TLOB_OK;
-    const char *wrong = ctx->space->misplaced(ptr, ctx->device);
+    const char *wrong = ctx->space->misplaced(ptr, ctx->home.device);
     if (!wrong)
         return TLOB_OK;
+    void *previous;
+    tlob_status status = tlob_enter(ctx, &previous); /* nothing lies on a device that was reset: that is what to say */
+    if (status != TLOB_OK)
+        return status;
+    tlob_leave(ctx, previous);
     return tlob_fail(TLOB_ERR_MEMORY_SPACE, operation, "%s (%p) %s, and the context is for %s memory", name, ptr, wrong,
                      tlob_memory_name(ctx->space->memory));
 }
@@ -57,7 +62,7 @@ static tlob_status open_lanes(tlob_stream *stream) {
 /* Everything an entry holds in the memory space; the caller's device is current again afterwards. */
 static tlob_status acquire(tlob_stream *stream) {
     const tlob_space *space = stream->ctx->space;
-    int previous;
+    void *previous;
     tlob_status status = tlob_enter(stream->ctx, &previous);
     if (status != TLOB_OK)
         return status;
@@ -75,7 +80,7 @@ static tlob_status acquire(tlob_stream *stream) {
 void tlob_stream_release(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     const tlob_space *space = ctx->space;
-    int previous;
+    void *previous;
     tlob_staging_destroy(&stream->staging); /* holds a reference to the context, even where the device is lost */
     if (!tlob_enter_to_free(ctx, &previous))
         return; /* with the device goes everything that there was to free, but for what vendors keep in host memory */
@@ -90,12 +95,12 @@ void tlob_stream_release(tlob_stream *stream) {
     if (stream->owns_cuda_stream && stream->cuda_stream)
         space->stream_destroy(stream->cuda_stream);
     stream->cuda_stream = NULL;
-    space->leave(ctx->device, previous);
+    tlob_leave(ctx, previous);
 }
 
 tlob_status tlob_refuse_capture(const tlob_context *ctx, struct CUstream_st *cuda_stream, const char *operation,
                                 const char *advice) {
-    int previous;
+    void *previous;
     tlob_status status = tlob_enter(ctx, &previous);
     if (status != TLOB_OK)
         return status;
@@ -207,7 +212,7 @@ tlob_status tlob_stream_sync(tlob_stream *stream) {
         status = tlob_refuse_capture(stream->ctx, stream->cuda_stream, "tlob_stream_sync", "wait after the capture");
     if (status != TLOB_OK)
         return status;
-    int previous;
+    void *previous;
     if ((status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
         return status;
     const tlob_space *space = stream->ctx->space;

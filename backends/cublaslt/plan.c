@@ -77,16 +77,14 @@ void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_ge
 
 _Static_assert(sizeof(tlob_plan_key) % sizeof(uint64_t) == 0, "the key is hashed by words");
 
-/** The mixing step of MurmurHash64A (Appleby, public domain) over the words of the key. */
+/** Multilinear over the words of the key: products that do not wait for each other, mixed once at the end. */
 static uint64_t hash(const tlob_plan_key *key) {
-    uint64_t words[sizeof(*key) / sizeof(uint64_t)];
-    uint64_t h = sizeof(words);
+    uint64_t words[sizeof(*key) / sizeof(uint64_t)], h = 0;
     memcpy(words, key, sizeof(words));
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        uint64_t w = words[i] * 0xc6a4a7935bd1e995u;
-        h = (h ^ ((w ^ (w >> 47)) * 0xc6a4a7935bd1e995u)) * 0xc6a4a7935bd1e995u;
-    }
-    return h ^ (h >> 47);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        h += words[i] * (0x9e3779b97f4a7c15u * (2 * i + 1));
+    h = (h ^ h >> 32) * 0xc6a4a7935bd1e995u;
+    return h ^ h >> 29;
 }
 
 /** The slot that holds `key`, or the free one where it belongs. There always is a free one. */

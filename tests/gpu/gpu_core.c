@@ -1,5 +1,6 @@
 /* The core on a CUDA device: contexts, the stream registry, memory, and what goes wrong with them. */
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,6 +373,58 @@ Test(gpu_core, a_forked_child_gets_a_clear_status) {
     cr_assert(WIFEXITED(how), "the child died of signal %d", WTERMSIG(how));
     cr_assert_eq(WEXITSTATUS(how), 0, "the child's status was %d", WEXITSTATUS(how) - 10);
     tlob_context_destroy(&ctx);
+}
+
+/* Known trap: cudaDeviceReset leaves handles and streams behind that mean nothing any more. */
+Test(gpu_core, a_device_reset_behind_our_back_is_called_one) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_buffer_create(ctx, 4096, &buffer));
+    float *p = tlob_buffer_data(buffer);
+    tlob_gemm gemm = tlob_gemm_init(8, 8, 8);
+    tlob_gemm_operands x = {.a = p, .b = p + 64, .d = p + 128};
+    OK(tlob_fill(stream, p, 0, 4096));
+    OK(tlob_gemm_run(stream, &gemm, &x));
+    OK(tlob_stream_sync(stream));
+    cr_assert_eq(cudaDeviceReset(), cudaSuccess);
+    for (int again = 0; again < 2; again++) { /* while the device is down, and when somebody has started it again */
+        cr_assert_eq(tlob_gemm_run(stream, &gemm, &x), TLOB_ERR_CUDA);
+        cr_assert(strstr(tlob_last_error()->message, "reset"), "%s", tlob_last_error()->message);
+        x.d = p + 256; /* a pointer that was not checked before */
+        cr_assert_eq(tlob_gemm_run(stream, &gemm, &x), TLOB_ERR_CUDA);
+        cr_assert(strstr(tlob_last_error()->message, "reset"), "%s", tlob_last_error()->message);
+        cr_assert_eq(tlob_stream_sync(stream), TLOB_ERR_CUDA);
+        cr_assert_eq(cudaFree(NULL), cudaSuccess);
+    }
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+    ctx = cuda_context();
+    OK(tlob_buffer_create(ctx, 4096, &buffer));
+    tlob_buffer_destroy(&buffer);
+    tlob_context_destroy(&ctx);
+}
+
+/* Known trap: a thread that has used no device must not be left with one that was started for it. */
+Test(gpu_core, a_thread_without_a_device_stays_without) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_stream_sync(stream));
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *current = &current;
+    int (*get_current)(void **) = NULL;
+    *(void **)&get_current = dlsym(driver, "cuCtxGetCurrent");
+    cr_assert_eq(get_current(&current), 0);
+    cr_assert_null(current);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+    cr_assert_eq(get_current(&current), 0);
+    cr_assert_null(current);
+    dlclose(driver);
 }
 
 /* Known trap: destructors that call into an unloaded driver. This process ends without giving anything back. */

@@ -57,16 +57,21 @@ static tlob_status fake_count_devices(int *count) {
     return TLOB_OK;
 }
 
-static int fake_enter(int device, int *previous) {
+static tlob_status fake_settle(int device, tlob_home *home) {
+    home->device = device;
+    return TLOB_OK;
+}
+
+static int fake_enter(const tlob_home *home, void **previous) {
     atomic_fetch_add(&device_entered, 1);
-    *previous = device_current;
-    device_current = device;
+    *previous = (void *)(intptr_t)device_current;
+    device_current = home->device;
     return 0;
 }
 
-static void fake_leave(int device, int previous) {
-    (void)device;
-    device_current = previous;
+static void fake_leave(const tlob_home *home, void *previous) {
+    (void)home;
+    device_current = (int)(intptr_t)previous;
 }
 
 /* internal.h says that the space is constant, and from main on it is. */
@@ -78,6 +83,7 @@ __attribute__((constructor)) static void make_space(void) {
     device_space.memory = TLOB_MEMORY_CUDA;
     device_space.probe = fake_probe;
     device_space.count = fake_count_devices;
+    device_space.settle = fake_settle;
     device_space.enter = fake_enter;
     device_space.leave = fake_leave;
 }
