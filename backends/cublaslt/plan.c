@@ -247,6 +247,36 @@ static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *preference, const
     return code;
 }
 
+/** Elements from the first of A to one past its last. */
+static int64_t span_of_a(const tlob_plan_key *key) {
+    bool t = key->transa == TLOB_OP_T;
+    return ((t ? key->m : key->k) - 1) * key->lda + (t ? key->k : key->m) +
+           (key->batch > 1 ? (key->batch - 1) * key->stride_a : 0);
+}
+
+/** Algorithms that NVIDIA has said to be wrong in some versions of the library, and where. */
+static const struct {
+    size_t first_version, last_version; /* as cublasLtGetVersion tells */
+    int32_t algorithm;
+    int32_t compute;
+    int64_t least_span_of_a;
+    const char *why;
+} denied[] = {
+    {130600, 130600, 68, TLOB_COMPUTE_FP32, (int64_t)1 << 31,
+     "algorithm 68 of cuBLASLt 13.6.0 fails in FP32 where A spans 2^31 elements; 13.6.1 has it right"},
+};
+
+static const char *why_denied(const tlob_plan *plan) {
+    int32_t id = 0;
+    size_t written = 0, version = cublasLtGetVersion();
+    cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written);
+    for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++)
+        if (version >= denied[i].first_version && version <= denied[i].last_version && id == denied[i].algorithm &&
+            plan->key.compute == denied[i].compute && span_of_a(&plan->key) >= denied[i].least_span_of_a)
+            return denied[i].why;
+    return NULL;
+}
+
 /** Asks the heuristic for one algorithm. Success is believed only with a result whose own state is success too. */
 static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm) {
     static const char query[] = "cublasLtMatmulAlgoGetHeuristic";
@@ -271,6 +301,10 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
             "this is the state of the algorithm that the library proposed; nothing else was tried");
     plan->algo = result.algo;
     plan->workspace_bytes = result.workspaceSize;
+    const char *why = why_denied(plan);
+    if (why)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, query, 0, NULL, gemm, "%s; %s", why,
+                                 advice_other);
     return TLOB_OK;
 }
 

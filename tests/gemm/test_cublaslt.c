@@ -211,6 +211,36 @@ Test(lt, what_cublaslt_refuses_is_told_beforehand) {
     }
 }
 
+/* Known trap: an algorithm that one version gets wrong past 2^31 elements. */
+Test(lt, an_algorithm_that_is_known_to_be_wrong_is_not_run) {
+    tlob_gemm g = problem();
+    g.compute = TLOB_COMPUTE_FP32;
+    g.lda = (int64_t)1 << 31;
+    fake.config[CUBLASLT_ALGO_CONFIG_ID] = 68;
+    fake.lt_version = 130600;
+    tlob_lane_plan plan;
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_UNSUPPORTED);
+    cr_assert_eq(run(g, operands), TLOB_ERR_UNSUPPORTED);
+    cr_assert_eq(fake_count("matmul"), 0);
+    cr_assert_eq(lane->plans.count, 0);
+    const struct {
+        uint32_t id;
+        int version;
+        tlob_compute compute;
+        int64_t lda;
+    } fine[] = {{67, 130600, TLOB_COMPUTE_FP32, g.lda},
+                {68, 130601, TLOB_COMPUTE_FP32, g.lda},
+                {68, 130600, TLOB_COMPUTE_TF32, g.lda},
+                {68, 130600, TLOB_COMPUTE_FP32, 64}};
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        fake.config[CUBLASLT_ALGO_CONFIG_ID] = fine[i].id;
+        fake.lt_version = fine[i].version;
+        g.compute = fine[i].compute;
+        g.lda = fine[i].lda;
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK, "row %zu", i);
+    }
+}
+
 /* Measured on cuBLASLt 13.1: wrong values, and no status that says so. */
 Test(lt, a_bias_in_fp32_is_refused_where_d_spans_4_gib) {
     tlob_gemm g = tlob_gemm_init(1 << 10, 1 << 20, 8);
