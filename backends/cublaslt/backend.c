@@ -37,8 +37,10 @@ static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     return TLOB_OK;
 }
 
-/* From the first byte of D to past its last. The core has checked that it does not overflow. */
+/* From the first byte of D to past its last. The core has checked that it does not overflow, unless there is no D. */
 static int64_t span_of_d(const tlob_gemm *g) {
+    if (g->m == 0 || g->n == 0 || g->batch == 0)
+        return 0;
     int64_t elements = (g->n - 1) * g->ldc + g->m + (g->batch > 1 ? (g->batch - 1) * g->stride_c : 0);
     return elements * (int64_t)sizeof(float);
 }

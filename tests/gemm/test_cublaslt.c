@@ -262,6 +262,13 @@ Test(lt, a_bias_in_fp32_is_refused_where_d_spans_4_gib) {
     g.batch = 3;
     g.stride_c = 1 << 29;
     cr_assert(strstr(why_not(g), "4 GiB"), "a batch counts");
+    g.stride_c = INT64_MAX / 2; /* where there is no D, nothing bounds its strides */
+    g.ldc = INT64_MAX;
+    g.m = 0;
+    cr_assert_str_empty(why_not(g));
+    g.m = 1;
+    g.n = 0;
+    cr_assert_str_empty(why_not(g));
 }
 
 /* A property of the call, not of the problem: the core compares it with the caps. */
