@@ -100,6 +100,7 @@ struct tlob_context {
     void *trace_user;
     int trace_fd;                    /**< -1: no trace file */
     atomic_bool trace_failed;        /**< whether a write to it has failed, which is logged once */
+    atomic_bool trace_torn;          /**< whether it ends within a record */
     bool tracing;                    /**< the one question on a warm call: is there a callback or a file? */
     const char *alive;               /**< CUDA contexts: a page of ones that a fork wipes; NULL where forks do no harm */
     int n_backends;

@@ -10,6 +10,7 @@
 
 tlob_status tlob_trace_open(tlob_context *ctx) {
     const char *path = ctx->settings.trace_path;
+    atomic_init(&ctx->trace_torn, false);
     ctx->trace_fd = -1;
     if (*path && (ctx->trace_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) < 0)
         return tlob_fail(TLOB_ERR_SETTING, "trace", "cannot append to '%s' (%s): %s", path,
@@ -100,10 +101,10 @@ static void put_integers(line *l, const tlob_gemm *g) {
         put(l, ", \"%s\": %lld", fields[i].key, (long long)fields[i].value);
 }
 
-static void format_line(line *l, const tlob_trace *trace) {
+static void format_line(line *l, const tlob_trace *trace, bool after_torn) {
     const tlob_gemm *g = trace->gemm;
     l->used = 0;
-    put(l, "{\"pid\": %ld", (long)getpid());
+    put(l, "%s{\"pid\": %ld", after_torn ? "\n" : "", (long)getpid());
     put_string(l, "trans", g->transa == TLOB_OP_T ? g->transb == TLOB_OP_T ? "TT" : "TN"
                                                   : g->transb == TLOB_OP_T ? "NT" : "NN");
     put_integers(l, g);
@@ -120,8 +121,8 @@ static void format_line(line *l, const tlob_trace *trace) {
 }
 
 /* One write(2) a record, at the end of the file: threads and processes do not interleave. A record that is cut short by
- * a full disk is not finished later, when another's may have followed. */
-static void append_line(tlob_stream *stream, const line *l) {
+ * a full disk is not finished later, when another's may have followed: the next one begins a new line. */
+static void append_line(tlob_stream *stream, const line *l, bool after_torn) {
     tlob_context *ctx = stream->ctx;
     ssize_t done;
     do
@@ -130,6 +131,8 @@ static void append_line(tlob_stream *stream, const line *l) {
     if (done == (ssize_t)l->used)
         return;
     int code = errno;
+    if (done > 0 || after_torn)
+        atomic_store(&ctx->trace_torn, true);
     stream->stats.trace_lost++;
     if (!atomic_exchange(&ctx->trace_failed, true))
         tlob_log(ctx, TLOB_LOG_ERROR,
@@ -138,12 +141,13 @@ static void append_line(tlob_stream *stream, const line *l) {
 }
 
 void tlob_trace_write(tlob_stream *stream, const tlob_trace *trace) {
-    const tlob_context *ctx = stream->ctx;
+    tlob_context *ctx = stream->ctx;
     if (ctx->trace)
         ctx->trace(ctx->trace_user, trace);
     if (ctx->trace_fd < 0)
         return;
     line l;
-    format_line(&l, trace);
-    append_line(stream, &l);
+    bool after_torn = atomic_load(&ctx->trace_torn) && atomic_exchange(&ctx->trace_torn, false);
+    format_line(&l, trace, after_torn);
+    append_line(stream, &l, after_torn);
 }

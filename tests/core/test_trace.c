@@ -2,9 +2,11 @@
 #include <criterion/criterion.h>
 #include <cjson/cJSON.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <tlob/tlob.h>
@@ -200,6 +202,38 @@ Test(trace, a_full_disk_is_logged_once_and_counted) {
     cr_assert_eq(stats.trace_lost, 3);
     cr_assert_eq(lines, 1);
     close_context(ctx, stream);
+}
+
+Test(trace, a_record_that_is_cut_short_spoils_no_other) {
+    tlob_stream *stream;
+    tlob_context *ctx = open_context((tlob_context_params){.trace_path = path}, &stream);
+    tlob_gemm g = tlob_gemm_init(1, 1, 1);
+    tlob_gemm_operands x = {.a = a, .b = b, .d = d};
+    struct rlimit limit = {700, RLIM_INFINITY}; /* of the file: room for one record and a part of the next */
+    cr_assert_eq(signal(SIGXFSZ, SIG_IGN) == SIG_ERR, 0);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(tlob_gemm_run(stream, &g, &x), TLOB_OK);
+    limit.rlim_cur = RLIM_INFINITY;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(tlob_gemm_run(stream, &g, &x), TLOB_OK);
+    tlob_stream_stats stats;
+    cr_assert_eq(tlob_stream_get_stats(stream, &stats), TLOB_OK);
+    close_context(ctx, stream);
+
+    FILE *file = fopen(path, "r");
+    static char line[8192];
+    int whole = 0, torn = 0;
+    while (fgets(line, sizeof(line), file)) {
+        cJSON *json = cJSON_Parse(line);
+        whole += json != NULL;
+        torn += json == NULL;
+        cJSON_Delete(json);
+    }
+    fclose(file);
+    cr_assert_eq(torn, 1);
+    cr_assert_eq(whole + stats.trace_lost, 5, "%d whole, %d counted as lost", whole, (int)stats.trace_lost);
 }
 
 /* --- explanations ---------------------------------------------------------------------------------------------- */
