@@ -11,7 +11,7 @@ static void print_backends(void) {
         tlob_backend_info info;
         if (tlob_backend_get_info(i, &info))
             continue;
-        printf("  %-15s %-5s %s%s%s\n", info.name, tlob_memory_name(info.memory),
+        printf("  %-15s %-5s %s%s%s\n", info.name, tlob_memory_name(info.caps.memory),
                info.built ? "built in" : "missing: ", info.built ? (*info.version ? ", " : "") : info.missing,
                info.built ? info.version : "");
     }

@@ -11,6 +11,10 @@ const tlob_error *tlob_last_error(void) {
     return &last_error;
 }
 
+void tlob_error_restore(const tlob_error *error) {
+    last_error = *error;
+}
+
 static void record(tlob_status status, const char *operation) {
     memset(&last_error, 0, sizeof(last_error));
     last_error.status = status;

@@ -56,17 +56,30 @@ tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memo
     return TLOB_OK;
 }
 
+/* That a backend cannot say how is no failure of the product or the question: it is part of the answer. */
+void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                   tlob_lane_plan *plan) {
+    const tlob_error before = *tlob_last_error();
+    if (ops->describe(lane, gemm, x, plan) != TLOB_OK) {
+        snprintf(plan->algorithm, sizeof(plan->algorithm), "not known: %.110s", tlob_last_error()->message);
+        plan->workspace_bytes = 0;
+        plan->cached = false;
+        tlob_error_restore(&before);
+    }
+    plan->algorithm[sizeof(plan->algorithm) - 1] = 0;
+}
+
 /* How the backend would do it. With what is not known of the operands taken as apart and aligned to 256 bytes. */
 static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                             tlob_explanation *e) {
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     const char *unknown = NULL;
-    if (gemm->m == 0 || gemm->n == 0 || gemm->batch == 0)
+    if (tlob_unsupported(ops, gemm, x)) /* first, for so does tlob_gemm_run */
+        unknown = "none: the backend cannot do the problem";
+    else if (gemm->m == 0 || gemm->n == 0 || gemm->batch == 0)
         unknown = "none: there is nothing to compute";
     else if (gemm->k == 0 || gemm->alpha == 0.0f)
         unknown = "none: without a product, libtlob's own kernels do the rest";
-    else if (tlob_unsupported(ops, gemm, x))
-        unknown = "none: the backend cannot do the problem";
     else if (!ops->describe)
         unknown = "not known: the backend does not tell";
     if (unknown) {
@@ -79,12 +92,9 @@ static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gem
     tlob_status status = tlob_enter(stream->ctx, &previous);
     if (status != TLOB_OK)
         return status;
-    status = ops->describe(stream->lanes[index], gemm, x ? x : &none, &plan);
+    tlob_describe(ops, stream->lanes[index], gemm, x ? x : &none, &plan);
     tlob_leave(stream->ctx, previous);
-    if (status != TLOB_OK) /* that it cannot say is no failure of the question */
-        snprintf(plan.algorithm, sizeof(plan.algorithm), "not known: %.110s", tlob_last_error()->message);
     memcpy(e->algorithm, plan.algorithm, sizeof(e->algorithm));
-    e->algorithm[sizeof(e->algorithm) - 1] = 0;
     e->workspace_bytes = plan.workspace_bytes;
     e->warm = plan.cached;
     return TLOB_OK;

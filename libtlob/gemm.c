@@ -346,9 +346,8 @@ static tlob_status compute(tlob_stream *stream, int index, const needs *n, const
         return run_without_product(stream, &c->gemm, x);
     tlob_status status = run_slot(stream, index, &c->gemm, x);
     const tlob_backend_ops *ops = stream->ctx->backends[index];
-    if (stream->ctx->tracing && status == TLOB_OK && ops->describe &&
-        ops->describe(stream->lanes[index], &c->gemm, x, &c->plan) != TLOB_OK)
-        c->plan.algorithm[0] = 0;
+    if (stream->ctx->tracing && status == TLOB_OK && ops->describe)
+        tlob_describe(ops, stream->lanes[index], &c->gemm, x, &c->plan);
     return status;
 }
 
@@ -425,6 +424,7 @@ static void trace(tlob_stream *stream, const call *c, tlob_status status) {
         .gemm = &c->gemm,
         .backend = c->backend ? c->backend : "",
         .algorithm = c->plan.algorithm,
+        .workspace_bytes = c->plan.workspace_bytes,
         .reason = c->reason,
         .status = status,
         .message = status == TLOB_OK ? "" : tlob_last_error()->message,
@@ -440,6 +440,7 @@ static tlob_status run(tlob_stream *stream, const char *backend, const tlob_gemm
     call c;
     c.backend = backend;
     c.reason[0] = c.plan.algorithm[0] = 0;
+    c.plan.workspace_bytes = 0;
     if (gemm)
         c.gemm = *gemm;
     if (!gemm || !x)

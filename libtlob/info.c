@@ -13,6 +13,16 @@ int tlob_backend_count(void) {
     return count;
 }
 
+static void describe(const tlob_backend_ops *ops, tlob_backend_info *info) {
+    memset(info, 0, sizeof(*info));
+    info->name = ops->name;
+    info->built = !ops->missing;
+    info->missing = ops->missing;
+    info->caps = ops->caps;
+    if (ops->version)
+        ops->version(info->version, sizeof(info->version));
+}
+
 tlob_status tlob_backend_get_info(int index, tlob_backend_info *info) {
     const char *where = "tlob_backend_get_info";
     if (!info)
@@ -20,16 +30,44 @@ tlob_status tlob_backend_get_info(int index, tlob_backend_info *info) {
     if (index < 0 || index >= tlob_backend_count())
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "index is %d, must be from 0 to %d", index,
                          tlob_backend_count() - 1);
-    const tlob_backend_ops *ops = tlob_backend_table[index];
-    memset(info, 0, sizeof(*info));
-    info->name = ops->name;
-    info->built = !ops->missing;
-    info->missing = ops->missing;
-    info->memory = ops->caps.memory;
-    info->max_batch = ops->caps.max_batch;
-    if (ops->version)
-        ops->version(info->version, sizeof(info->version));
+    describe(tlob_backend_table[index], info);
     return TLOB_OK;
+}
+
+int tlob_context_backend_count(const tlob_context *ctx) {
+    return ctx ? ctx->n_backends : 0;
+}
+
+tlob_status tlob_context_backend_get_info(const tlob_context *ctx, int index, tlob_backend_info *info) {
+    const char *where = "tlob_context_backend_get_info";
+    tlob_status status = tlob_context_check(ctx, where);
+    if (status != TLOB_OK)
+        return status;
+    if (!info)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "info is NULL");
+    if (index < 0 || index >= ctx->n_backends)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "index is %d, must be from 0 to %d", index, ctx->n_backends - 1);
+    describe(ctx->backends[index], info);
+    return TLOB_OK;
+}
+
+tlob_status tlob_context_supports(const tlob_context *ctx, const char *backend, const tlob_gemm *gemm) {
+    const char *where = "tlob_context_supports";
+    tlob_status status = tlob_context_check(ctx, where);
+    if (status == TLOB_OK && !backend)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, where, "backend is NULL");
+    if (status == TLOB_OK)
+        status = tlob_gemm_check(gemm);
+    if (status != TLOB_OK)
+        return status;
+    tlob_gemm g = *gemm;
+    if (g.compute == TLOB_COMPUTE_DEFAULT)
+        g.compute = ctx->settings.compute;
+    int index = tlob_choose(ctx, backend, &g, NULL, 0, &status);
+    if (index < 0)
+        return status;
+    const char *why = tlob_unsupported(ctx->backends[index], &g, NULL);
+    return why ? tlob_backend_fail(TLOB_ERR_UNSUPPORTED, backend, where, 0, NULL, &g, "%s", why) : TLOB_OK;
 }
 
 static tlob_status need_cuda(const tlob_space **space, const char *where) {

@@ -11,13 +11,16 @@
 #include "libtlob/kernels/kernels.h"
 
 #define TLOB_MAX_BACKENDS TLOB_CANDIDATES_MAX /* libtlob's own and TLOB_BACKENDS_MAX of the embedder's */
-#define TLOB_SEEN_POINTERS 64                 /* operands that a stream remembers as checked; a power of two */
+#define TLOB_SEEN_BITS 6                      /* a stream remembers 2^6 operands as checked */
 
 /* --- errors (error.c) ----------------------------------------------------------------------------------------------- */
 
 /** Records a failure of `operation` on this thread and returns `status`. */
 tlob_status tlob_fail(tlob_status status, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/** Puts back what tlob_last_error() gave before a call whose failure is nobody's business. */
+void tlob_error_restore(const tlob_error *error);
 
 /** Adds the problem at hand to the error just recorded. */
 void tlob_fail_gemm(const tlob_gemm *gemm);
@@ -158,7 +161,7 @@ struct tlob_stream {
     tlob_stream_stats stats;
     tlob_staging *staging;           /**< for tlob_upload and tlob_download; made on first use */
     tlob_known known[TLOB_KNOWN_PROBLEMS];
-    const void *seen[TLOB_SEEN_POINTERS]; /**< operands known to lie in the right memory space */
+    const void *seen[1 << TLOB_SEEN_BITS]; /**< operands known to lie in the right memory space */
 };
 
 /** Waits for the stream and frees what it holds in the memory space; the entry itself stays. */
@@ -226,6 +229,10 @@ int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm
 
 /** NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. x: NULL where not known yet. */
 const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
+/** How `ops` would do a problem, always terminated; a failure becomes the answer and no last error. */
+void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                   tlob_lane_plan *plan);
 
 /* --- settings (config.c, settings.c) -------------------------------------------------------------------------------- */
 

@@ -195,7 +195,9 @@ static tlob_status read_config(sources *from, tlob_settings *settings) {
         return TLOB_OK;
     size_t length = strlen(path);
     if (length < 1 || length >= sizeof(settings->config_path))
-        return tlob_fail(TLOB_ERR_SETTING, "TLOB_CONFIG", "'%s' is not the name of a file, of 1 to 255 bytes", path);
+        return tlob_fail(from->params->config_path ? TLOB_ERR_ARGUMENT : TLOB_ERR_SETTING,
+                         from->params->config_path ? "config_path" : "TLOB_CONFIG",
+                         "'%s' is not the name of a file, of 1 to 255 bytes", path);
     memcpy(settings->config_path, path, length + 1);
     memcpy(from->config_path, path, length + 1);
     return tlob_config_read(path, &from->config);

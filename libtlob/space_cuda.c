@@ -106,8 +106,10 @@ static tlob_status cuda_settle(int device, tlob_home *home) {
     return tlob_fail_cuda(&tlob_space_cuda, home->get_id(home->context, &home->id), "cuCtxGetId");
 }
 
+/* A reset takes every reference back: whoever holds the device since then has a reference that is not ours to give. */
 static void cuda_abandon(tlob_home *home) {
-    if (home->context)
+    unsigned long long id = 0;
+    if (home->context && home->get_id(home->context, &id) == 0 && id == home->id)
         home->release(home->device);
 }
 

@@ -36,7 +36,7 @@ tlob_status tlob_check_pointer(const tlob_context *ctx, const void *ptr, const c
 
 tlob_status tlob_check_operand(tlob_stream *stream, const void *ptr, const char *operation, const char *name) {
     uintptr_t at = (uintptr_t)ptr;
-    const void **seen = &stream->seen[(at >> 4 ^ at >> 12 ^ at >> 20) % TLOB_SEEN_POINTERS];
+    const void **seen = &stream->seen[(uint64_t)at * 0x9e3779b97f4a7c15u >> (64 - TLOB_SEEN_BITS)];
     if (*seen == ptr)
         return TLOB_OK;
     tlob_status status = tlob_check_pointer(stream->ctx, ptr, operation, name);

@@ -269,10 +269,11 @@ static const struct {
 static const char *why_denied(const tlob_plan *plan) {
     int32_t id = 0;
     size_t written = 0, version = cublasLtGetVersion();
-    cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written);
+    bool known = cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written) ==
+                 CUBLAS_STATUS_SUCCESS; /* one that cannot be told may be the wrong one */
     for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++)
-        if (version >= denied[i].first_version && version <= denied[i].last_version && id == denied[i].algorithm &&
-            plan->key.compute == denied[i].compute && span_of_a(&plan->key) >= denied[i].least_span_of_a)
+        if (version >= denied[i].first_version && version <= denied[i].last_version &&
+            (!known || id == denied[i].algorithm) && plan->key.compute == denied[i].compute && span_of_a(&plan->key) >= denied[i].least_span_of_a)
             return denied[i].why;
     return NULL;
 }

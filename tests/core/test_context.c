@@ -190,7 +190,7 @@ Test(context, backends_are_listed_built_or_not) {
         tlob_backend_info info;
         cr_assert_eq(tlob_backend_get_info(i, &info), TLOB_OK);
         cr_assert_eq(info.built, info.missing == NULL);
-        oracle |= !strcmp(info.name, "cpu_ref") && info.built && info.memory == TLOB_MEMORY_HOST;
+        oracle |= !strcmp(info.name, "cpu_ref") && info.built && info.caps.memory == TLOB_MEMORY_HOST;
     }
     cr_assert(oracle);
     tlob_backend_info info;

@@ -154,3 +154,93 @@ Test(own_backend, one_that_was_left_out_says_so) {
     cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_ERR_NOT_BUILT);
     cr_assert(strstr(tlob_last_error()->message, "built without it"));
 }
+
+Test(own_backend, is_listed_and_asked_like_any_other) {
+    const tlob_backend_ops *const rows[] = {&naive};
+    tlob_context_params params = params_with(rows, 1);
+    tlob_context *ctx;
+    cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_OK, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_context_backend_count(ctx), 2);
+    tlob_backend_info info;
+    cr_assert_eq(tlob_context_backend_get_info(ctx, 1, &info), TLOB_OK);
+    cr_assert_str_eq(info.name, "naive");
+    cr_assert_eq(info.caps.epilogues, naive.caps.epilogues);
+    cr_assert_eq(info.caps.max_batch, naive.caps.max_batch);
+    cr_assert_eq(tlob_context_backend_get_info(ctx, 2, &info), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_context_backend_get_info(ctx, -1, &info), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_context_backend_get_info(ctx, 0, NULL), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_context_backend_get_info(NULL, 0, &info), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_context_backend_count(NULL), 0);
+
+    tlob_gemm g = tlob_gemm_init(3, 3, 3);
+    cr_assert_eq(tlob_context_supports(ctx, "naive", &g), TLOB_OK);
+    g.epilogue = TLOB_EPILOGUE_GELU_BIAS;
+    cr_assert_eq(tlob_context_supports(ctx, "cpu_ref", &g), TLOB_OK);
+    cr_assert_eq(tlob_context_supports(ctx, "naive", &g), TLOB_ERR_UNSUPPORTED);
+    cr_assert(strstr(tlob_last_error()->message, "epilogue"), "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_context_supports(ctx, "cublaslt", &g), TLOB_ERR_UNKNOWN_NAME);
+    cr_assert_eq(tlob_context_supports(ctx, NULL, &g), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_context_supports(ctx, "naive", NULL), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_context_supports(NULL, "naive", &g), TLOB_ERR_ARGUMENT);
+    tlob_context_destroy(&ctx);
+}
+
+static tlob_status tell_too_much(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                                 tlob_lane_plan *plan) {
+    (void)lane;
+    (void)gemm;
+    (void)x;
+    memset(plan->algorithm, 'x', sizeof(plan->algorithm));
+    plan->workspace_bytes = 77;
+    return TLOB_OK;
+}
+
+static tlob_status fail_to_tell(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                                tlob_lane_plan *plan) {
+    (void)lane;
+    (void)x;
+    (void)plan;
+    return tlob_backend_fail(TLOB_ERR_BACKEND, "naive", "describe", 7, "SEVEN", gemm, "no idea");
+}
+
+static void note_plan(void *user, const tlob_trace *trace) {
+    snprintf(user, 256, "%zu bytes, %zu letters: %.100s", trace->workspace_bytes, strlen(trace->algorithm),
+             trace->algorithm);
+}
+
+Test(own_backend, what_it_tells_is_cut_and_what_it_cannot_tell_is_no_failure) {
+    tlob_backend_ops row = naive;
+    const tlob_backend_ops *const rows[] = {&row};
+    char words[256] = "";
+    tlob_context_params params = params_with(rows, 1);
+    params.policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "naive"};
+    params.trace = note_plan;
+    params.trace_user = words;
+    tlob_context *ctx;
+    tlob_stream *stream;
+    row.describe = tell_too_much;
+    cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_OK, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_stream_create(ctx, &stream), TLOB_OK);
+    float a[4] = {1, 2, 3, 4}, d[4];
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    const tlob_gemm_operands x = {.a = a, .b = a, .d = d};
+    cr_assert_eq(tlob_gemm_run(stream, &g, &x), TLOB_OK);
+    cr_assert(strstr(words, "77 bytes, 127 letters"), "%s", words);
+
+    row.describe = fail_to_tell;
+    tlob_explanation e;
+    cr_assert_eq(tlob_stream_sync(NULL), TLOB_ERR_ARGUMENT);
+    cr_assert_eq(tlob_gemm_run(stream, &g, &x), TLOB_OK);
+    cr_assert(strstr(words, "not known") && strstr(words, "SEVEN"), "%s", words);
+    cr_assert_eq(tlob_gemm_explain(stream, &g, &x, &e), TLOB_OK);
+    cr_assert(strstr(e.algorithm, "SEVEN"), "%s", e.algorithm);
+    cr_assert_eq(tlob_last_error()->status, TLOB_ERR_ARGUMENT, "the last call that failed is another");
+
+    g.epilogue = TLOB_EPILOGUE_RELU;
+    g.k = 0;
+    cr_assert_eq(tlob_gemm_explain(stream, &g, NULL, &e), TLOB_OK);
+    cr_assert(strstr(e.algorithm, "cannot"), "as tlob_gemm_run says: %s", e.algorithm);
+    cr_assert_eq(tlob_gemm_run(stream, &g, &x), TLOB_ERR_UNSUPPORTED);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+}

@@ -403,9 +403,14 @@ Test(gpu_core, a_device_reset_behind_our_back_is_called_one) {
         cr_assert_eq(tlob_stream_sync(stream), TLOB_ERR_CUDA);
         cr_assert_eq(cudaFree(NULL), cudaSuccess);
     }
+    void *theirs; /* of a program that goes on with the device: it is not ours to shut down */
+    cr_assert_eq(cudaMalloc(&theirs, 256), cudaSuccess);
     tlob_buffer_destroy(&buffer);
     tlob_stream_close(&stream);
     tlob_context_destroy(&ctx);
+    cr_assert_eq(cudaMemset(theirs, 0, 256), cudaSuccess);
+    cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess);
+    cr_assert_eq(cudaFree(theirs), cudaSuccess);
     ctx = cuda_context();
     OK(tlob_buffer_create(ctx, 4096, &buffer));
     tlob_buffer_destroy(&buffer);

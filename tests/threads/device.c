@@ -2,6 +2,7 @@
 #include "tests/threads/device.h"
 
 _Thread_local int device_current;
+atomic_int device_asked;
 atomic_int device_entered;
 
 #if TLOB_HAVE_CUDA
@@ -74,6 +75,13 @@ static void fake_leave(const tlob_home *home, void *previous) {
     device_current = (int)(intptr_t)previous;
 }
 
+static const char *fake_misplaced(const void *ptr, int device) {
+    (void)ptr;
+    (void)device;
+    atomic_fetch_add(&device_asked, 1);
+    return NULL;
+}
+
 /* internal.h says that the space is constant, and from main on it is. */
 extern tlob_space device_space __asm__("tlob_space_cuda");
 tlob_space device_space;
@@ -86,5 +94,6 @@ __attribute__((constructor)) static void make_space(void) {
     device_space.settle = fake_settle;
     device_space.enter = fake_enter;
     device_space.leave = fake_leave;
+    device_space.misplaced = fake_misplaced;
 }
 #endif

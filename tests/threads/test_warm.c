@@ -71,3 +71,27 @@ Test(warm, the_vendors_backends_are_quiet) {
         cr_skip_test("this build has no vendor's headers to fake a device with");
     expect_quiet(TLOB_MEMORY_CUDA);
 }
+
+/* Whatever lies between the operands, a warm product asks about none of them again. */
+Test(warm, a_pointer_is_asked_about_once) {
+    if (DEVICE_MEMORY == TLOB_MEMORY_HOST)
+        cr_skip_test("this build has no vendor's headers to fake a device with");
+    static _Alignas(4096) float memory[4 * 65536];
+    tlob_context_params params = tlob_context_params_default();
+    tlob_context *ctx;
+    OK(tlob_context_create(&ctx, &params));
+    for (size_t apart = 64; apart <= 65536; apart *= 2) {
+        tlob_stream *stream;
+        OK(tlob_stream_create(ctx, &stream));
+        tlob_gemm g = tlob_gemm_init(8, 8, 8);
+        g.epilogue = TLOB_EPILOGUE_BIAS;
+        const tlob_gemm_operands x = {
+            .a = memory, .b = memory + apart, .d = memory + 2 * apart, .bias = memory + 3 * apart};
+        OK(tlob_gemm_run(stream, &g, &x));
+        atomic_store(&device_asked, 0);
+        OK(tlob_gemm_run(stream, &g, &x));
+        cr_assert_eq(atomic_load(&device_asked), 0, "operands %zu bytes apart", apart * sizeof(float));
+        tlob_stream_close(&stream);
+    }
+    tlob_context_destroy(&ctx);
+}

@@ -30,8 +30,9 @@ typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
 /** One product as it was run, for the trace. Pointers are valid during the callback only. */
 typedef struct tlob_trace {
     const tlob_gemm *gemm;    /**< with its compute mode resolved */
-    const char *backend;      /**< the backend that ran it, or refused; "" where none was chosen */
+    const char *backend;      /**< that ran it or refused it, or as the caller named it; "" where none was chosen */
     const char *algorithm;    /**< as the backend tells; "" where it does not */
+    size_t workspace_bytes;   /**< that the algorithm uses; 0 where the backend does not tell */
     const char *reason;       /**< why this backend: of the policy, or "named by the caller" */
     tlob_status status;       /**< what tlob_gemm_run returned */
     const char *message;      /**< of the failure; "" for TLOB_OK */

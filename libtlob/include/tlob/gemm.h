@@ -148,8 +148,9 @@ TLOB_API tlob_status tlob_gemm_check(const tlob_gemm *gemm);
  * Thread-safety: distinct streams may be used from distinct threads; one stream from one thread at a time.
  *
  * Errors: ARGUMENT names the argument; MEMORY_SPACE the pointer; POLICY a choice that the context does not have;
- * UNSUPPORTED backend and reason; NOT_WARM a cold call during capture; BACKEND carries the vendor's status. After any of
- * these nothing else has been tried.
+ * UNSUPPORTED backend and reason; NOT_WARM a cold call during capture; BACKEND carries the vendor's status; CUDA,
+ * OUT_OF_MEMORY and NO_DEVICE (after a fork) what the device lacks; CLOSED a destroyed context. After any of these nothing
+ * else has been tried.
  */
 TLOB_API tlob_status tlob_gemm_run(struct tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 

@@ -2,7 +2,7 @@
 #ifndef TLOB_INFO_H
 #define TLOB_INFO_H
 
-#include <tlob/context.h>
+#include <tlob/backend.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,16 +16,28 @@ typedef struct tlob_backend_info {
     const char *name;       /**< as users type it; static storage */
     bool built;             /**< whether this build contains it */
     const char *missing;    /**< why not, or NULL; static storage */
-    tlob_memory memory;     /**< the one memory space it works in */
-    int64_t max_batch;      /**< 0: no strided batch */
+    tlob_backend_caps caps; /**< what it can do, as data; all 0 but the memory space where it is not built */
     char version[64];       /**< of the vendor library at run time, such as "cuBLAS 13.1.0"; empty without one */
 } tlob_backend_info;
 
-/** How many backends exist, built in or not. */
+/** How many backends libtlob has, built in or not. */
 TLOB_API int tlob_backend_count(void);
 
-/** Describes backend `index`. Errors: ARGUMENT. */
+/** Describes backend `index`. Errors: ARGUMENT. Thread-safe. */
 TLOB_API tlob_status tlob_backend_get_info(int index, tlob_backend_info *info);
+
+/** How many backends a context can run products on, the embedder's own included; 0 for NULL. Thread-safe. */
+TLOB_API int tlob_context_backend_count(const tlob_context *ctx);
+
+/** Describes backend `index` of a context, in the order of its list. Errors: ARGUMENT, CLOSED. Thread-safe. */
+TLOB_API tlob_status tlob_context_backend_get_info(const tlob_context *ctx, int index, tlob_backend_info *info);
+
+/**
+ * Whether backend `backend` of a context can do `gemm`: TLOB_OK, or UNSUPPORTED with the reason in tlob_last_error(). A
+ * pure function of the problem: it asks caps and the backend's supports(), no vendor library and no GPU.
+ * Errors: ARGUMENT, CLOSED, UNKNOWN_NAME lists the context's backends. Thread-safe.
+ */
+TLOB_API tlob_status tlob_context_supports(const tlob_context *ctx, const char *backend, const tlob_gemm *gemm);
 
 /** A CUDA device. */
 typedef struct tlob_device_info {
