@@ -189,7 +189,7 @@ static void run_backend(place *at) {
 
 // --- the support matrix ---
 
-enum { COLUMNS = 8, NOTES = 8 };
+enum { COLUMNS = 8, NOTES = TLOB_EPILOGUE_COUNT * COLUMNS }; // as many notes as there are cells
 
 typedef struct notes {
     int count;
@@ -203,8 +203,6 @@ static int note(notes *n, const char *text) {
     for (int i = 0; i < n->count; i++)
         if (!strcmp(n->text[i], reason))
             return i + 1;
-    if (n->count == NOTES)
-        return NOTES;
     snprintf(n->text[n->count], sizeof n->text[0], "%s", reason);
     return ++n->count;
 }
@@ -289,7 +287,7 @@ static int run_all(job *j) {
     const parity_options *options = j->options;
     for (int i = 0; i < tlob_backend_count(); i++) {
         tlob_backend_info info;
-        if (tlob_backend_get_info(i, &info) || !info.built || info.memory != tlob_context_memory(j->ctx) ||
+        if (tlob_backend_get_info(i, &info) || !info.built || info.caps.memory != tlob_context_memory(j->ctx) ||
             (options->backend && strcmp(options->backend, info.name)))
             continue;
         tlob_compute only = options->context.params.compute;

@@ -228,6 +228,36 @@ Test(cli, explain_tells_backend_policy_and_reason) {
     cr_expect(strstr(run_good("TLOB_POLICY=fixed:cpu_ref $T explain 8 8 8 --device host")->out, "(environment)"));
 }
 
+// Makes `shim.so` of C source: what it defines takes the place of a library's. False where there is no compiler, or
+// where the program cannot be run with it.
+static bool make_shim(const char *source) {
+    FILE *file = fopen(run_path("shim.c"), "w");
+    cr_assert(file && fputs(source, file) >= 0 && fclose(file) == 0);
+    return run("cc -shared -fPIC -fno-builtin -o shim.so shim.c && LD_PRELOAD=$PWD/shim.so $T --version")->status == 0;
+}
+
+#define NEED_SHIM(source_)                                                                                             \
+    do {                                                                                                               \
+        if (!make_shim(source_))                                                                                       \
+            cr_skip_test("no C compiler, or a program that takes no LD_PRELOAD");                                      \
+    } while (0)
+#define SHIM "LD_PRELOAD=$PWD/shim.so "
+
+// --- parity ---
+
+// A backend that does nothing is wrong in as many ways as the matrix has cells.
+Test(cli, each_reason_in_the_matrix_has_a_note_of_its_own) {
+    NEED_SHIM("int tlob_gemm_run_on(void) { return 0; }");
+    const run_result *r = run(SHIM "$T parity --device host --matrix --compute fp32");
+    cr_expect_eq(r->status, 1, "%s", r->out);
+    for (int i = 1; i <= 9; i++) {
+        char cell[24], line[24];
+        snprintf(cell, sizeof cell, "WRONG[%d]", i);
+        snprintf(line, sizeof line, "\n[%d] ", i);
+        cr_expect(strstr(r->out, cell) && strstr(r->out, line), "no note %d:\n%s", i, r->out);
+    }
+}
+
 // --- data ---
 
 Test(cli, synth_depends_on_its_seed_alone) {
