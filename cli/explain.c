@@ -303,7 +303,7 @@ static void add_problem(cJSON *json, const tlob_gemm *gemm) {
     cJSON_AddStringToObject(problem, "epilogue", tlob_epilogue_get_traits(gemm->epilogue)->name);
 }
 
-static void print_json(const answer *a) {
+static int print_json(const answer *a) {
     const tlob_explanation *e = &a->explanation;
     cJSON *json = cJSON_CreateObject();
     add_problem(json, &a->gemm);
@@ -330,6 +330,7 @@ static void print_json(const answer *a) {
         printf("%s\n", text);
     cJSON_free(text);
     cJSON_Delete(json);
+    return text ? CLI_OK : cli_error("no memory for the JSON text");
 }
 
 int cli_explain(int argc, char **argv) {
@@ -346,8 +347,7 @@ int cli_explain(int argc, char **argv) {
     if (ask(&options, &a))
         return cli_tlob_error(NULL);
     if (options.json)
-        print_json(&a);
-    else
-        print_table(&a);
+        return print_json(&a);
+    print_table(&a);
     return CLI_OK;
 }

@@ -243,6 +243,11 @@ static bool make_shim(const char *source) {
     } while (0)
 #define SHIM "LD_PRELOAD=$PWD/shim.so "
 
+Test(cli, explain_without_memory_for_its_json_fails) {
+    NEED_SHIM("char *cJSON_Print(const void *json) { (void)json; return 0; }");
+    expect_failure(run(SHIM "$T explain 3 3 3 --device host --json"), 1, "no memory for the JSON text", "explain");
+}
+
 // --- parity ---
 
 // A backend that does nothing is wrong in as many ways as the matrix has cells.
