@@ -86,7 +86,8 @@ static const char doc[] =
     "every other backend, and how the product would be done."
     "\vThe answer comes from the code that a real call goes through, but nothing is launched. The policy is that of "
     "--policy or --threshold, else of TLOB_POLICY, else of the configuration file, else the default of --device (host "
-    "or cuda). Where there is no GPU, or the policy does not fit the device, only the algorithm is not known.\n"
+    "or cuda). Where there is no GPU, or this build or the device cannot do what the policy says, only the algorithm "
+    "is not known, with the reason. A device cuda:N is an error where there are GPUs, but no such one.\n"
     "\n"
     "For example, the fused Q, K and V projections of a TLOB block at batch 256:\n"
     "\n"
@@ -193,14 +194,28 @@ typedef struct answer {
     tlob_gemm gemm;
     tlob_explanation explanation;
     char policy[64];
+    char algorithm[sizeof(((tlob_error *)0)->message) + 64]; // or why it is not known
     tlob_origin origin;
     bool asked; // whether a device was
 } answer;
 
-// Whether there is a device to ask.
-static bool have_device(const tlob_context_params *params) {
+// Whether there is a device to ask; if not, a->algorithm has the driver's word on it. Where there are devices, one that
+// is not among them is an error.
+static tlob_status find_device(const tlob_context_params *params, bool *found, answer *a) {
     int count = 0;
-    return params->memory == TLOB_MEMORY_HOST || (!tlob_device_count(&count) && params->device < count);
+    tlob_device_info info;
+    tlob_status status = TLOB_OK;
+    *found = params->memory == TLOB_MEMORY_HOST;
+    if (*found)
+        return TLOB_OK;
+    if (tlob_device_count(&count))
+        snprintf(a->algorithm, sizeof a->algorithm, "not known without a device: %s", tlob_last_error()->message);
+    else if (count == 0)
+        snprintf(a->algorithm, sizeof a->algorithm, "not known without a device: the driver shows none");
+    else
+        status = tlob_device_get_info(params->device, &info);
+    *found = count > 0 && !status;
+    return status;
 }
 
 static tlob_status ask_device(const explain_options *options, answer *a) {
@@ -212,40 +227,45 @@ static tlob_status ask_device(const explain_options *options, answer *a) {
         status = tlob_stream_open(ctx, NULL, &stream);
     if (!status)
         status = tlob_gemm_explain(stream, &a->gemm, NULL, &a->explanation);
+    if (!status)
+        snprintf(a->algorithm, sizeof a->algorithm, "%s", a->explanation.algorithm);
     tlob_stream_close(&stream);
     tlob_context_destroy(&ctx);
     return status;
 }
 
-// The policy in force and where it came from. One that was given here is asked as it is, even if this build could not
-// run what it chooses.
+// The settings in force. A policy that a context would refuse, for this build or the device lacks what it chooses, is
+// asked all the same: *fits is false, and a->algorithm tells why.
+static tlob_status resolve(const tlob_context_params *params, bool *fits, tlob_settings *settings, answer *a) {
+    tlob_status status = tlob_settings_resolve(params, settings);
+    *fits = !status;
+    if (status && (!settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
+        return status;
+    if (status)
+        snprintf(a->algorithm, sizeof a->algorithm, "not known: %s", tlob_last_error()->message);
+    a->gemm.compute = settings->compute;
+    a->origin = settings->policy_origin;
+    tlob_policy_print(&settings->policy, a->policy, sizeof a->policy);
+    return TLOB_OK;
+}
+
 static tlob_status ask(explain_options *options, answer *a) {
     tlob_context_params *params = &options->context.params;
     if (options->threshold)
         params->policy = (tlob_policy){.kind = TLOB_POLICY_THRESHOLD, .threshold = options->threshold};
     tlob_settings settings;
-    tlob_policy policy = params->policy;
+    bool fits, found;
     a->gemm = options->gemm;
-    a->gemm.compute = params->compute;
     tlob_status status = tlob_gemm_check(&a->gemm);
+    if (!status)
+        status = find_device(params, &found, a);
+    if (!status)
+        status = resolve(params, &fits, &settings, a);
     if (status)
         return status;
-    status = tlob_settings_resolve(params, &settings);
-    a->origin = TLOB_ORIGIN_ARGUMENT;
-    if (!status) {
-        policy = settings.policy;
-        a->origin = settings.policy_origin;
-        a->gemm.compute = settings.compute;
-    } else if (!policy.kind || status == TLOB_ERR_SETTING) {
-        return status;
-    }
-    tlob_policy_print(&policy, a->policy, sizeof a->policy);
-    if (!status && have_device(params))
+    if (fits && found)
         return ask_device(options, a);
-    status = tlob_dispatch_candidates(&policy, params->memory, &a->gemm, &a->explanation);
-    if (!status)
-        snprintf(a->explanation.algorithm, sizeof a->explanation.algorithm, "not known without a device");
-    return status;
+    return tlob_dispatch_candidates(&settings.policy, params->memory, &a->gemm, &a->explanation);
 }
 
 static const char *const operations[] = {"sgemm", "sgemm_strided_batched", "matmul_bias"};
@@ -264,6 +284,12 @@ static void print_problem(const tlob_gemm *gemm) {
                epilogue->aux_is_mask ? "bits" : "floats");
 }
 
+static const char *candidate_word(const tlob_candidate *candidate) {
+    if (candidate->able)
+        return candidate->picked ? "picked" : "able";
+    return candidate->picked ? "picked, but not able" : "not able";
+}
+
 static void print_table(const answer *a) {
     const tlob_explanation *e = &a->explanation;
     print_problem(&a->gemm);
@@ -271,12 +297,12 @@ static void print_table(const answer *a) {
     printf("backend    %s%s\n", e->choice.backend, e->choice.built ? "" : ", which this build does not contain");
     printf("reason     %s\n", e->choice.reason);
     printf("numerics   %s\n", tlob_compute_name(e->compute));
-    printf("algorithm  %s\n", e->algorithm);
+    printf("algorithm  %s\n", a->algorithm);
     if (a->asked)
         printf("workspace  %zu bytes\n", e->workspace_bytes);
     for (int i = 0; i < e->candidates; i++)
         printf("%s%-15s %s, %s\n", i ? "           " : "considered ", e->candidate[i].backend,
-               e->candidate[i].able ? e->candidate[i].picked ? "picked" : "able" : "not able", e->candidate[i].why);
+               candidate_word(&e->candidate[i]), e->candidate[i].why);
 }
 
 static void add_problem(cJSON *json, const tlob_gemm *gemm) {
@@ -313,7 +339,7 @@ static int print_json(const answer *a) {
     cJSON_AddBoolToObject(json, "built", e->choice.built);
     cJSON_AddStringToObject(json, "reason", e->choice.reason);
     cJSON_AddStringToObject(json, "numerics", tlob_compute_name(e->compute));
-    cJSON_AddStringToObject(json, "algorithm", e->algorithm);
+    cJSON_AddStringToObject(json, "algorithm", a->algorithm);
     if (a->asked)
         cJSON_AddNumberToObject(json, "workspace_bytes", (double)e->workspace_bytes);
     cJSON *candidates = cJSON_AddArrayToObject(json, "considered");

@@ -206,7 +206,7 @@ static const explained explanations[] = {
     {"8 8 8 --policy fixed:cublaslt --epilogue relu_aux_bias", "operation  matmul_bias"},
     {"8 8 8 --policy fixed:cublaslt --epilogue gelu_aux_bias", "epilogue gelu_aux_bias"},
     {"8 8 8 --policy fixed:cublaslt --compute fp32", "numerics   fp32"},
-    {"8 8 8 --policy fixed:cublaslt", "not known without a device"},
+    {"8 8 8 --policy fixed:cublaslt", "algorithm  not known"},
     {"8 8 8 --policy fixed:cublaslt", "considered cpu_ref         not able, works on host memory"},
     {"8 8 8 --device host --json", "\"numerics\":\t\"fp32\""},
     {"8 9 10 --device host --transa --transb", "op TT, ld 10 9 8"},
@@ -246,6 +246,37 @@ static bool make_shim(const char *source) {
 Test(cli, explain_without_memory_for_its_json_fails) {
     NEED_SHIM("char *cJSON_Print(const void *json) { (void)json; return 0; }");
     expect_failure(run(SHIM "$T explain 3 3 3 --device host --json"), 1, "no memory for the JSON text", "explain");
+}
+
+// A driver's word is passed on, and a GPU that is not among those that are there is an error.
+Test(cli, explain_tells_which_device_there_is_not) {
+    const run_result *r = run_good(NO_GPU "$T explain 8 8 8");
+    if (strstr(r->out, "which this build does not contain"))
+        cr_skip_test("a build without CUDA looks for no device");
+    cr_expect(strstr(r->out, "not known without a device: cudaGetDeviceCount"), "%s", r->out);
+    NEED_SHIM("int cudaGetDeviceCount(int *count) { *count = 2; return 0; }");
+    expect_failure(run(SHIM "$T explain 8 8 8 --device cuda:9"), 1,
+                   "there is no CUDA device 9; this machine has 2, numbered from 0", "explain");
+    expect_failure(run(SHIM "$T explain 8 8 8 --device cuda:2 --policy fixed:cpu_ref"), 1,
+                   "there is no CUDA device 2", "explain");
+}
+
+// What a context would refuse, explain still tells: whatever the build contains, and whatever the policy comes from.
+Test(cli, explain_needs_neither_a_gpu_nor_a_build_for_one) {
+    const run_result *r = run_good(NO_GPU "$T explain 16 256 32");
+    cr_expect(strstr(r->out, "backend    cublas_classic"), "%s", r->out);
+    cr_expect(strstr(r->out, "policy     threshold:64 (default)"), "%s", r->out);
+    cr_expect(strstr(r->out, "numerics   tf32"), "%s", r->out);
+    r = run_good(NO_GPU "TLOB_COMPUTE=fp32 $T explain 3 3 3 --threshold 64");
+    cr_expect(strstr(r->out, "numerics   fp32"), "%s", r->out);
+    if (strstr(r->out, "which this build does not contain"))
+        cr_expect(strstr(r->out, "picked, but not able, built without cublas_classic"), "%s", r->out);
+    r = run_good("TLOB_POLICY=threshold $T explain 3 3 3 --device host");
+    cr_expect(strstr(r->out, "policy     threshold:64 (environment)"), "%s", r->out);
+    cr_expect(strstr(r->out, "not known: policy: threshold:64 needs cublas_classic, which works on cuda"), "%s", r->out);
+    cr_expect(strstr(r->out, "picked, but not able, works on cuda memory"), "%s", r->out);
+    expect_failure(run(NO_GPU "TLOB_POLICY=best $T explain 3 3 3"), 1, "TLOB_POLICY='best'", "explain");
+    expect_failure(run(NO_GPU "TLOB_TRACE= $T explain 3 3 3"), 1, "TLOB_TRACE", "explain");
 }
 
 // --- parity ---
