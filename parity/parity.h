@@ -154,6 +154,7 @@ typedef struct parity_sweep {
     bool huge;                    /**< also the huge cases */
     void (*each)(void *user, const parity_case *c, const parity_result *result); /**< NULL, or is shown each result */
     void *user;
+    char fault[256];              /**< not empty: nothing runs, and the tally is one ERROR with this message */
 } parity_sweep;
 
 /** How many came out how. */
@@ -181,11 +182,12 @@ parity_tally parity_run_random(const parity_sweep *sweep, double seconds);
 
 /**
  * What the suites are asked from outside: TLOB_TEST_CASE (the filter), TLOB_TEST_SEED (default 1) and TLOB_TEST_HUGE
- * (1: also the huge cases). The rest is zero.
+ * (1: also the huge cases; 0). The rest is zero, but for `fault`, which names a variable, TLOB_TEST_RANDOM_SECONDS
+ * included, with a value that is not valid, and the valid ones.
  */
 parity_sweep parity_sweep_from_environment(void);
 
-/** TLOB_TEST_RANDOM_SECONDS, or `usual` where it is not set. */
+/** TLOB_TEST_RANDOM_SECONDS, or `usual` where it is not set; 0 where the sweep of the environment has it as a fault. */
 double parity_random_seconds(double usual);
 
 /* --- the parts, for tests that bring their own data ------------------------------------------------------------ */

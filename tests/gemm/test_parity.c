@@ -1,6 +1,7 @@
 /* The oracle against the definition, on the whole table; and the checker against backends that are wrong on purpose. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "libtlob/internal.h"
 #include "parity/parity.h"
@@ -111,6 +112,48 @@ Test(parity, random_cases_are_valid_and_replay) {
     parity_tally tally = sweep((parity_sweep){.filter = "random/11/3", .seed = 5}, 0);
     cr_assert_eq(tally.ran, 1);
     PASSES(tally);
+}
+
+/* A value that is not valid fails whatever runs, instead of quietly running something else. */
+Test(parity, the_environment_is_read_strictly) {
+    static const struct {
+        const char *name, *value, *valid; /* NULL: this one is */
+    } given[] = {
+        {"TLOB_TEST_SEED", "abc", "whole numbers from 0 to 2^64 - 1"},
+        {"TLOB_TEST_SEED", "-1", "whole numbers"},
+        {"TLOB_TEST_SEED", "12x", "whole numbers"},
+        {"TLOB_TEST_SEED", "18446744073709551616", "whole numbers"},
+        {"TLOB_TEST_SEED", "18446744073709551615", NULL},
+        {"TLOB_TEST_HUGE", "yes", "0, 1"},
+        {"TLOB_TEST_HUGE", "", "0, 1"},
+        {"TLOB_TEST_HUGE", "0", NULL},
+        {"TLOB_TEST_RANDOM_SECONDS", "abc", "numbers from 0 to 1000000"},
+        {"TLOB_TEST_RANDOM_SECONDS", "1s", "numbers"},
+        {"TLOB_TEST_RANDOM_SECONDS", "inf", "numbers"},
+        {"TLOB_TEST_RANDOM_SECONDS", "0.25", NULL},
+    };
+    unsetenv("TLOB_TEST_CASE");
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++) {
+        unsetenv("TLOB_TEST_SEED"), unsetenv("TLOB_TEST_HUGE"), unsetenv("TLOB_TEST_RANDOM_SECONDS");
+        setenv(given[i].name, given[i].value, 1);
+        parity_sweep ask = parity_sweep_from_environment();
+        ask.filter = "unit/drelu_bgrad/1x1x0x1";
+        for (int random = 0; random < 2; random++) {
+            parity_tally tally = sweep(ask, random * 0.01);
+            if (!given[i].valid) {
+                PASSES(tally);
+                continue;
+            }
+            cr_assert_eq(parity_failed(&tally), 1, "%s=%s passes", given[i].name, given[i].value);
+            cr_assert(strstr(tally.first, given[i].name) && strstr(tally.first, given[i].value) &&
+                          strstr(tally.first, given[i].valid),
+                      "%s", tally.first);
+        }
+        parity_tally one = {0};
+        parity_case c = parity_case_get(0);
+        parity_run_one(&(parity_sweep){.fault = "wrong"}, &c, &one);
+        cr_assert_str_eq(one.first, "wrong");
+    }
 }
 
 /* Huge cases are for those who ask. */
