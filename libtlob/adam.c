@@ -122,9 +122,9 @@ tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float *weights,
     const char *where = "tlob_adam_step";
     tlob_status status = check_call(adam, stream, where);
     if (status == TLOB_OK)
-        status = tlob_check_floats(adam->ctx, weights, where, "weights");
+        status = tlob_check_floats(stream, weights, where, "weights");
     if (status == TLOB_OK)
-        status = tlob_check_floats(adam->ctx, gradients, where, "gradients");
+        status = tlob_check_floats(stream, gradients, where, "gradients");
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(adam->ctx, &previous)) != TLOB_OK)
         return status;

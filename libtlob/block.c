@@ -90,7 +90,7 @@ tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_block_shape 
     if (status == TLOB_OK)
         status = tlob_block_shape_check(shape);
     if (status == TLOB_OK)
-        status = tlob_check_floats(stream->ctx, weights, where, "weights");
+        status = tlob_check_floats(stream, weights, where, "weights");
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
         return status;
@@ -266,11 +266,11 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
     if (status == TLOB_OK)
         status = tlob_check_samples(samples, 0, block->max_samples, where);
     if (status == TLOB_OK)
-        status = tlob_check_floats(block->ctx, weights, where, "weights");
+        status = tlob_check_floats(stream, weights, where, "weights");
     if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(block->ctx, x, where, "x");
+        status = tlob_check_floats(stream, x, where, "x");
     if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(block->ctx, y, where, "y");
+        status = tlob_check_floats(stream, y, where, "y");
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
@@ -356,24 +356,23 @@ static tlob_status backward(const tlob_block *block, tlob_stream *stream, const 
     return status;
 }
 
-static tlob_status check_backward(const tlob_block *block, const float *weights, const float *x, const float *dy,
-                                  int64_t samples, const float *dweights, const float *dx) {
+static tlob_status check_backward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                  const float *dy, int64_t samples, const float *dweights, const float *dx) {
     const char *where = "tlob_block_backward";
-    const tlob_context *ctx = block->ctx;
     if (block->samples == NEVER)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "the block holds no forward pass: call tlob_block_forward first");
     if (samples != block->samples)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "samples is %" PRId64 ", and the last forward pass had %" PRId64,
                          samples, block->samples);
-    tlob_status status = tlob_check_floats(ctx, weights, where, "weights");
+    tlob_status status = tlob_check_floats(stream, weights, where, "weights");
     if (status == TLOB_OK)
-        status = tlob_check_floats(ctx, dweights, where, "dweights");
+        status = tlob_check_floats(stream, dweights, where, "dweights");
     if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(ctx, x, where, "x");
+        status = tlob_check_floats(stream, x, where, "x");
     if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(ctx, dy, where, "dy");
+        status = tlob_check_floats(stream, dy, where, "dy");
     if (status == TLOB_OK && samples > 0 && dx)
-        status = tlob_check_floats(ctx, dx, where, "dx");
+        status = tlob_check_floats(stream, dx, where, "dx");
     return status;
 }
 
@@ -381,7 +380,7 @@ tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const fl
                                 const float *dy, int64_t samples, float *dweights, float *dx) {
     tlob_status status = check_call(block, stream, "tlob_block_backward");
     if (status == TLOB_OK)
-        status = check_backward(block, weights, x, dy, samples, dweights, dx);
+        status = check_backward(block, stream, weights, x, dy, samples, dweights, dx);
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;

@@ -29,7 +29,7 @@ tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t features, uint64
     if (status == TLOB_OK)
         status = check_features(features, where);
     if (status == TLOB_OK)
-        status = tlob_check_floats(stream->ctx, weights, where, "weights");
+        status = tlob_check_floats(stream, weights, where, "weights");
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
         return status;
@@ -106,11 +106,11 @@ tlob_status tlob_head_forward(tlob_head *head, tlob_stream *stream, const float 
     if (status == TLOB_OK)
         status = tlob_check_samples(samples, 0, head->max_samples, where);
     if (status == TLOB_OK)
-        status = tlob_check_floats(head->ctx, weights, where, "weights");
+        status = tlob_check_floats(stream, weights, where, "weights");
     if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(head->ctx, y, where, "y");
+        status = tlob_check_floats(stream, y, where, "y");
     if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(head->ctx, logits, where, "logits");
+        status = tlob_check_floats(stream, logits, where, "logits");
     if (status != TLOB_OK)
         return status;
     tlob_gemm g = tlob_gemm_init(TLOB_CLASSES, samples, head->features);
@@ -167,29 +167,29 @@ static tlob_status backward(const tlob_head *head, tlob_stream *stream, const fl
     return tlob_gemm_run(stream, &g, &to_y);
 }
 
-static tlob_status check_loss(const tlob_head *head, const float *weights, const float *y, const float *logits,
-                              const uint8_t *labels, int64_t samples, const float *dweights, const float *dy) {
+static tlob_status check_loss(const tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                              const float *logits, const uint8_t *labels, int64_t samples, const float *dweights,
+                              const float *dy) {
     const char *where = "tlob_head_loss";
-    const tlob_context *ctx = head->ctx;
     tlob_status status = tlob_check_samples(samples, 1, head->max_samples, where);
     if (status == TLOB_OK && !dweights != !dy)
         status =
             tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL and %s is not: give both, or neither for the loss alone",
                       dweights ? "dy" : "dweights", dweights ? "dweights" : "dy");
     if (status == TLOB_OK)
-        status = tlob_check_floats(ctx, logits, where, "logits");
+        status = tlob_check_floats(stream, logits, where, "logits");
     if (status == TLOB_OK)
-        status = labels ? tlob_check_pointer(ctx, labels, where, "labels")
+        status = labels ? tlob_check_operand(stream, labels, where, "labels")
                         : tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
     if (status != TLOB_OK || !dweights)
         return status;
-    status = tlob_check_floats(ctx, weights, where, "weights");
+    status = tlob_check_floats(stream, weights, where, "weights");
     if (status == TLOB_OK)
-        status = tlob_check_floats(ctx, y, where, "y");
+        status = tlob_check_floats(stream, y, where, "y");
     if (status == TLOB_OK)
-        status = tlob_check_floats(ctx, dweights, where, "dweights");
+        status = tlob_check_floats(stream, dweights, where, "dweights");
     if (status == TLOB_OK)
-        status = tlob_check_floats(ctx, dy, where, "dy");
+        status = tlob_check_floats(stream, dy, where, "dy");
     return status;
 }
 
@@ -197,7 +197,7 @@ tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *we
                            const float *logits, const uint8_t *labels, int64_t samples, float *dweights, float *dy) {
     tlob_status status = check_call(head, stream, "tlob_head_loss");
     if (status == TLOB_OK)
-        status = check_loss(head, weights, y, logits, labels, samples, dweights, dy);
+        status = check_loss(head, stream, weights, y, logits, labels, samples, dweights, dy);
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(head->ctx, &previous)) != TLOB_OK)
         return status;

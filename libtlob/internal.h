@@ -11,7 +11,7 @@
 #include "libtlob/kernels/kernels.h"
 
 #define TLOB_MAX_BACKENDS TLOB_CANDIDATES_MAX /* libtlob's own and TLOB_BACKENDS_MAX of the embedder's */
-#define TLOB_SEEN_BITS 6                      /* a stream remembers 2^6 operands as checked */
+#define TLOB_SEEN_BITS 8                      /* a stream remembers 2^8 operands as checked */
 
 /* --- errors (error.c) ----------------------------------------------------------------------------------------------- */
 

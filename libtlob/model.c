@@ -119,17 +119,17 @@ static tlob_status check_call(const tlob_model *model, const tlob_stream *stream
 }
 
 /* All that a step or an evaluation is given, before anything is enqueued. */
-static tlob_status check_batch(const tlob_model *model, const tlob_stream *stream, const float *x,
+static tlob_status check_batch(const tlob_model *model, tlob_stream *stream, const float *x,
                                const uint8_t *labels, int64_t samples, const char *where) {
     tlob_status status = check_call(model, stream, where);
     if (status == TLOB_OK)
         status = tlob_check_samples(samples, 1, model->max_samples, where);
     if (status == TLOB_OK)
-        status = tlob_check_floats(model->ctx, x, where, "x");
+        status = tlob_check_floats(stream, x, where, "x");
     if (status == TLOB_OK && !labels)
         status = tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
     if (status == TLOB_OK)
-        status = tlob_check_pointer(model->ctx, labels, where, "labels");
+        status = tlob_check_operand(stream, labels, where, "labels");
     return status;
 }
 
@@ -164,7 +164,7 @@ tlob_status tlob_model_evaluate(tlob_model *model, tlob_stream *stream, const fl
     const char *where = "tlob_model_evaluate";
     tlob_status status = check_batch(model, stream, x, labels, samples, where);
     if (status == TLOB_OK)
-        status = tlob_check_floats(model->ctx, logits, where, "logits");
+        status = tlob_check_floats(stream, logits, where, "logits");
     if (status == TLOB_OK)
         status = forward(model, stream, x, samples, logits);
     if (status == TLOB_OK)

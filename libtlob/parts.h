@@ -8,13 +8,13 @@
 
 /** ARGUMENT for NULL or a pointer that no float lies at, MEMORY_SPACE for one of another space; `name` is the
  * argument's. */
-static inline tlob_status tlob_check_floats(const tlob_context *ctx, const float *ptr, const char *operation,
+static inline tlob_status tlob_check_floats(tlob_stream *stream, const float *ptr, const char *operation,
                                             const char *name) {
     if (!ptr)
         return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%s is NULL", name);
     if ((uintptr_t)ptr % sizeof(float))
         return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%s (%p) is not aligned to a float", name, (const void *)ptr);
-    return tlob_check_pointer(ctx, ptr, operation, name);
+    return tlob_check_operand(stream, ptr, operation, name);
 }
 
 /** ARGUMENT unless least <= samples <= most. */
