@@ -201,15 +201,20 @@ static tlob_attend_args attend_args(const tlob_block *block, int64_t samples) {
     const int64_t chunk = s->d_out * columns_of(block, samples), heads = s->d_out / s->head_dim;
     const int64_t rows = rows_of(block, samples);
     const bool time = s->axis == TLOB_AXIS_TIME;
+    const tlob_attend_layout layout = {
+        .inner_stride = time ? s->head_dim : 0,
+        .outer_stride = time ? s->seq * s->d_out : s->d_out,
+        .token_stride = time ? s->d_out : s->head_dim,
+    };
     float *proj = tlob_floats(block->proj), *d_proj = tlob_floats(block->d_proj), *stats = tlob_floats(block->rows);
     return (tlob_attend_args){
         .groups = time ? samples * heads : columns_of(block, samples),
         .tokens = time ? s->seq : heads,
         .head_dim = s->head_dim,
         .inner = time ? heads : 1,
-        .inner_stride = time ? s->head_dim : 0,
-        .outer_stride = time ? s->seq * s->d_out : s->d_out,
-        .token_stride = time ? s->d_out : s->head_dim,
+        .in = layout,
+        .out = layout,
+        .compute = TLOB_COMPUTE_FP32,
         .q = proj,
         .k = proj + chunk,
         .v = proj + 2 * chunk,

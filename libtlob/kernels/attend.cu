@@ -16,17 +16,20 @@ static constexpr __host__ __device__ int at_once(int head_dim) {
     return head_dim <= 8 ? 4 : 1;
 }
 
-/** Where a token lies: its elements, its row in the statistics, the first of each in its group. */
+/** Where a token lies: its elements in Q, K and V, those in O, its row in the statistics, the first of each in its
+ *  group. */
 struct token_place {
-    int64_t group_base, base, first_row, row;
+    int64_t group_base, base, group_out, out, first_row, row;
 };
 
 static __device__ token_place place_of(const tlob_attend_args &x, int64_t i) {
     int64_t heads_left = i / x.inner, head = i - heads_left * x.inner;
     int64_t outer = heads_left / x.tokens, token = heads_left - outer * x.tokens;
     token_place p;
-    p.group_base = outer * x.outer_stride + head * x.inner_stride;
-    p.base = p.group_base + token * x.token_stride;
+    p.group_base = outer * x.in.outer_stride + head * x.in.inner_stride;
+    p.base = p.group_base + token * x.in.token_stride;
+    p.group_out = outer * x.out.outer_stride + head * x.out.inner_stride;
+    p.out = p.group_out + token * x.out.token_stride;
     p.first_row = (outer * x.inner + head) * x.tokens;
     p.row = p.first_row + token;
     return p;
@@ -136,17 +139,17 @@ struct forward_pass {
         float max = -INFINITY;
 #pragma unroll(at_once(D))
         for (int64_t j = 0; j < x.tokens; j++)
-            max = fmaxf(max, scale * q.dot(keys + j * x.token_stride, d));
+            max = fmaxf(max, scale * q.dot(keys + j * x.in.token_stride, d));
 
         float sum = 0.0f;
         o.zero();
 #pragma unroll(at_once(D))
         for (int64_t j = 0; j < x.tokens; j++) {
-            float weight = weight_of(scale * q.dot(keys + j * x.token_stride, d), max);
+            float weight = weight_of(scale * q.dot(keys + j * x.in.token_stride, d), max);
             sum += weight;
-            o.add(weight, values + j * x.token_stride, d);
+            o.add(weight, values + j * x.in.token_stride, d);
         }
-        o.store(1.0f / sum, x.o + at.base, d);
+        o.store(1.0f / sum, x.o + at.out, d);
         x.row_max[at.row] = max;
         x.row_inv_sum[at.row] = 1.0f / sum;
     }
@@ -160,19 +163,19 @@ struct query_pass {
         const int d = (int)x.head_dim;
         token_row<D, EXACT, VEC> q, d_o;
         q.load(x.q + at.base, d);
-        d_o.load(x.d_o + at.base, d);
+        d_o.load(x.d_o + at.out, d);
 
         const float *keys = x.k + at.group_base, *values = x.v + at.group_base;
-        const float max = x.row_max[at.row], inv_sum = x.row_inv_sum[at.row], dot = d_o.dot(x.o + at.base, d);
+        const float max = x.row_max[at.row], inv_sum = x.row_inv_sum[at.row], dot = d_o.dot(x.o + at.out, d);
 #pragma unroll 1
         for (int part = 0; part < d; part += query_part(D)) {
             token_row<query_part(D), EXACT, VEC> dq;
             dq.zero();
 #pragma unroll(at_once(D))
             for (int64_t j = 0; j < x.tokens; j++) {
-                float p = weight_of(scale * q.dot(keys + j * x.token_stride, d), max) * inv_sum;
-                float ds = p * (d_o.dot(values + j * x.token_stride, d) - dot);
-                dq.add(ds, keys + j * x.token_stride + part, d - part);
+                float p = weight_of(scale * q.dot(keys + j * x.in.token_stride, d), max) * inv_sum;
+                float ds = p * (d_o.dot(values + j * x.in.token_stride, d) - dot);
+                dq.add(ds, keys + j * x.in.token_stride + part, d - part);
             }
             dq.store(scale, x.dq + at.base + part, d - part);
         }
@@ -196,8 +199,8 @@ struct key_pass {
 
 #pragma unroll(at_once(D))
         for (int64_t j = 0; j < x.tokens; j++) {
-            const float *q = x.q + at.group_base + j * x.token_stride;
-            const float *d_o = x.d_o + at.group_base + j * x.token_stride;
+            const float *q = x.q + at.group_base + j * x.in.token_stride;
+            const float *d_o = x.d_o + at.group_out + j * x.out.token_stride;
             const int64_t row = at.first_row + j;
             float p = weight_of(scale * k.dot(q, d), x.row_max[row]) * x.row_inv_sum[row];
             if (DK)
@@ -240,7 +243,8 @@ static int run(struct CUstream_st *stream, const tlob_attend_args *x) {
 static bool vectors_fit(const tlob_attend_args *x) {
     uintptr_t address = (uintptr_t)x->q | (uintptr_t)x->k | (uintptr_t)x->v | (uintptr_t)x->o | (uintptr_t)x->d_o |
                         (uintptr_t)x->dq | (uintptr_t)x->dk | (uintptr_t)x->dv;
-    int64_t elements = x->head_dim | x->inner_stride | x->outer_stride | x->token_stride;
+    int64_t elements = x->head_dim | x->in.inner_stride | x->in.outer_stride | x->in.token_stride |
+                       x->out.inner_stride | x->out.outer_stride | x->out.token_stride;
     return address % 16 == 0 && elements % 4 == 0;
 }
 

@@ -1,7 +1,7 @@
 #include <math.h>
 #include <string.h>
 
-#include <tlob/block.h>
+#include <tlob/mha.h>
 
 #include "libtlob/kernels/table.h"
 
@@ -10,8 +10,8 @@
 
 #define KEYS_AT_ONCE 32 /* whose gradients are summed on the stack */
 
-static int64_t base_of(const tlob_attend_args *x, int64_t group) {
-    return group / x->inner * x->outer_stride + group % x->inner * x->inner_stride;
+static int64_t base_of(const tlob_attend_args *x, const tlob_attend_layout *layout, int64_t group) {
+    return group / x->inner * layout->outer_stride + group % x->inner * layout->inner_stride;
 }
 
 static double dot(const float *a, const float *b, int64_t n) {
@@ -21,15 +21,15 @@ static double dot(const float *a, const float *b, int64_t n) {
     return sum;
 }
 
-/* One query: where it lies, and the softmax of its scores. */
+/* One query: where its group's keys and itself lie in Q, K and V, where its output lies, the softmax of its scores. */
 struct query {
-    int64_t base, at;
+    int64_t base, at, out;
     double max, sum, dot;
 };
 
 static double score(const tlob_attend_args *x, const struct query *q, int64_t key) {
     const double scale = 1.0 / sqrt((double)x->head_dim);
-    return scale * dot(x->q + q->at, x->k + q->base + key * x->token_stride, x->head_dim);
+    return scale * dot(x->q + q->at, x->k + q->base + key * x->in.token_stride, x->head_dim);
 }
 
 /* exp(score - max): 1 at the maximum itself, even an infinite one; a NaN score is equal to nothing and stays NaN. */
@@ -42,8 +42,9 @@ static double probability(const tlob_attend_args *x, const struct query *q, int6
 }
 
 static struct query query_of(const tlob_attend_args *x, int64_t group, int64_t token) {
-    struct query q = {.base = base_of(x, group), .max = -(double)INFINITY};
-    q.at = q.base + token * x->token_stride;
+    struct query q = {.base = base_of(x, &x->in, group), .max = -(double)INFINITY};
+    q.at = q.base + token * x->in.token_stride;
+    q.out = base_of(x, &x->out, group) + token * x->out.token_stride;
     for (int64_t j = 0; j < x->tokens; j++)
         q.max = fmax(q.max, score(x, &q, j));
     for (int64_t j = 0; j < x->tokens; j++)
@@ -52,7 +53,7 @@ static struct query query_of(const tlob_attend_args *x, int64_t group, int64_t t
 }
 
 static double d_probability(const tlob_attend_args *x, const struct query *q, int64_t key) {
-    return dot(x->d_o + q->at, x->v + q->base + key * x->token_stride, x->head_dim);
+    return dot(x->d_o + q->out, x->v + q->base + key * x->in.token_stride, x->head_dim);
 }
 
 /* With rowsum(dP * P), for the backward pass. */
@@ -65,24 +66,24 @@ static struct query query_with_dot(const tlob_attend_args *x, int64_t group, int
 
 static void forward_query(const tlob_attend_args *x, int64_t group, int64_t token) {
     const struct query q = query_of(x, group, token);
-    double o[TLOB_HEAD_DIM_MAX] = {0.0};
+    double o[TLOB_MHA_HEAD_DIM_MAX] = {0.0};
     for (int64_t j = 0; j < x->tokens; j++) {
-        const float *v = x->v + q.base + j * x->token_stride;
+        const float *v = x->v + q.base + j * x->in.token_stride;
         double p = probability(x, &q, j);
         for (int64_t e = 0; e < x->head_dim; e++)
             o[e] += p * v[e];
     }
     for (int64_t e = 0; e < x->head_dim; e++)
-        x->o[q.at + e] = (float)o[e];
+        x->o[q.out + e] = (float)o[e];
     x->row_max[group * x->tokens + token] = (float)q.max;
     x->row_inv_sum[group * x->tokens + token] = (float)(1.0 / q.sum);
 }
 
 static void backward_query(const tlob_attend_args *x, int64_t group, int64_t token) {
     const struct query q = query_with_dot(x, group, token);
-    double dq[TLOB_HEAD_DIM_MAX] = {0.0};
+    double dq[TLOB_MHA_HEAD_DIM_MAX] = {0.0};
     for (int64_t j = 0; j < x->tokens; j++) {
-        const float *k = x->k + q.base + j * x->token_stride;
+        const float *k = x->k + q.base + j * x->in.token_stride;
         double ds = probability(x, &q, j) * (d_probability(x, &q, j) - q.dot);
         for (int64_t e = 0; e < x->head_dim; e++)
             dq[e] += ds * k[e];
@@ -93,7 +94,7 @@ static void backward_query(const tlob_attend_args *x, int64_t group, int64_t tok
 }
 
 static void backward_keys(const tlob_attend_args *x, int64_t group, int64_t first, int64_t count) {
-    double dk[KEYS_AT_ONCE][TLOB_HEAD_DIM_MAX], dv[KEYS_AT_ONCE][TLOB_HEAD_DIM_MAX];
+    double dk[KEYS_AT_ONCE][TLOB_MHA_HEAD_DIM_MAX], dv[KEYS_AT_ONCE][TLOB_MHA_HEAD_DIM_MAX];
     memset(dk, 0, (size_t)count * sizeof(dk[0]));
     memset(dv, 0, (size_t)count * sizeof(dv[0]));
     for (int64_t i = 0; i < x->tokens; i++) {
@@ -103,12 +104,12 @@ static void backward_keys(const tlob_attend_args *x, int64_t group, int64_t firs
             double ds = p * (d_probability(x, &q, first + j) - q.dot);
             for (int64_t e = 0; e < x->head_dim; e++) {
                 dk[j][e] += ds * x->q[q.at + e];
-                dv[j][e] += p * x->d_o[q.at + e];
+                dv[j][e] += p * x->d_o[q.out + e];
             }
         }
     }
     for (int64_t j = 0; j < count; j++) {
-        int64_t at = base_of(x, group) + (first + j) * x->token_stride;
+        int64_t at = base_of(x, &x->in, group) + (first + j) * x->in.token_stride;
         for (int64_t e = 0; e < x->head_dim; e++) {
             x->dk[at + e] = (float)(dk[j][e] / sqrt((double)x->head_dim));
             x->dv[at + e] = (float)dv[j][e];

@@ -36,19 +36,29 @@ typedef struct tlob_finish_args {
     tlob_gemm_operands x;
 } tlob_finish_args;
 
+/** Where the tokens of an attention lie in a tensor, in elements; tlob_attend_args says how. */
+typedef struct tlob_attend_layout {
+    int64_t inner_stride, outer_stride, token_stride;
+} tlob_attend_layout;
+
 /**
- * Attention in groups of tokens. Element e of token t of group g lies at base(g) + t*token_stride + e in Q, K, V, O and
- * their gradients, with base(g) = (g / inner)*outer_stride + (g % inner)*inner_stride; inner divides groups:
+ * Attention in groups of tokens. Element e of token t of group g lies at base(g) + t*token_stride + e in a tensor, with
+ * base(g) = (g / inner)*outer_stride + (g % inner)*inner_stride; inner divides groups. Q, K, V and their gradients share
+ * the layout `in`, O and its gradient the layout `out`:
  *
  *     FEATURE: a group is a column:          inner 1,              outer_stride d_out,     token_stride head_dim
  *     TIME:    a group is a head of a sample: inner d_out/head_dim, inner_stride head_dim, outer_stride seq*d_out,
  *                                            token_stride d_out
+ *     TIME with Q, K and V as row slices of one [3 d_out, N]: likewise, but in.outer_stride and in.token_stride are
+ *                                            three times as large
  *
  * Row r = g*tokens + t of the statistics belongs to token t of group g.
  */
 typedef struct tlob_attend_args {
     int64_t groups, tokens, head_dim;
-    int64_t inner, inner_stride, outer_stride, token_stride;
+    int64_t inner;
+    tlob_attend_layout in, out;
+    tlob_compute compute;   /**< TF32: scores and sums may be formed on tensor cores from rounded inputs; FP32: they are not */
     const float *q, *k, *v;
     float *o;               /**< forward: written; backward: read */
     float *row_max;         /**< [groups*tokens] largest scaled score of the row: forward writes, backward reads */

@@ -32,6 +32,11 @@ typedef struct attention {
 static attention attention_of(lab *l, const tlob_block_shape *s, int64_t samples, float *const in[4], int64_t offset) {
     const int64_t heads = s->d_out / s->head_dim, columns = samples * s->seq, rows = columns * heads;
     const bool time = s->axis == TLOB_AXIS_TIME;
+    const tlob_attend_layout layout = {
+        .inner_stride = time ? s->head_dim : 0,
+        .outer_stride = time ? s->seq * s->d_out : s->d_out,
+        .token_stride = time ? s->d_out : s->head_dim,
+    };
     attention a = {.shape = *s};
     for (int i = 0; i < TENSORS; i++)
         a.tensors[i] = lab_array(l, i < 4 ? in[i] : NULL, s->d_out * columns, offset);
@@ -43,9 +48,9 @@ static attention attention_of(lab *l, const tlob_block_shape *s, int64_t samples
         .tokens = time ? s->seq : heads,
         .head_dim = s->head_dim,
         .inner = time ? heads : 1,
-        .inner_stride = time ? s->head_dim : 0,
-        .outer_stride = time ? s->seq * s->d_out : s->d_out,
-        .token_stride = time ? s->d_out : s->head_dim,
+        .in = layout,
+        .out = layout,
+        .compute = TLOB_COMPUTE_FP32,
         .q = a.tensors[Q].at,
         .k = a.tensors[K].at,
         .v = a.tensors[V].at,
