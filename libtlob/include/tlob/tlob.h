@@ -11,7 +11,9 @@
 #include <tlob/gemm.h>
 #include <tlob/head.h>
 #include <tlob/info.h>
+#include <tlob/linear.h>
 #include <tlob/memory.h>
+#include <tlob/mha.h>
 #include <tlob/model.h>
 #include <tlob/status.h>
 #include <tlob/stream.h>
