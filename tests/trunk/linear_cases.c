@@ -265,5 +265,6 @@ void case_linear_products(lab *l) {
         LAB_OK(tlob_linear_forward(l->stream, &chain.layer[1], x.at, x.at, x.at, 5, y.at, NULL));
         products_expect(&seen, "without aux", &without_aux[a], 1);
     }
+    products_unwatch(l);
     free(random);
 }

@@ -308,6 +308,7 @@ void case_mha_products(lab *l) {
         products_expect(&seen, "backward without dx", none, separate ? 5 : 3);
         tlob_mha_destroy(&mha);
     }
+    products_unwatch(l);
     free_problem(&p);
 }
 

@@ -15,6 +15,11 @@ void products_watch(lab *l, seen_products *seen) {
     l->ctx->tracing = true;
 }
 
+void products_unwatch(lab *l) {
+    l->ctx->trace = NULL;
+    l->ctx->tracing = false;
+}
+
 void products_expect(seen_products *seen, const char *what, const tlob_epilogue *epilogues, int count) {
     cr_assert_eq(seen->count, count, "%s: %d products, not %d", what, seen->count, count);
     for (int i = 0; i < count; i++)

@@ -59,8 +59,9 @@ typedef struct seen_products {
     seen_product at[PRODUCTS_SEEN];
 } seen_products;
 
-/** From now on every product of the lab is noted in `seen`, which begins empty. */
+/** From now on every product of the lab is noted in `seen`, which begins empty; until products_unwatch. */
 void products_watch(lab *l, seen_products *seen);
+void products_unwatch(lab *l);
 
 /** Asserts that the products seen have these epilogues in this order, and forgets them. */
 void products_expect(seen_products *seen, const char *what, const tlob_epilogue *epilogues, int count);
