@@ -357,10 +357,25 @@ static bool time_calls(bench *b, const bench_work *work, int calls, double *us) 
     return false;
 }
 
+// The median of differences between neighbours in time, and the interval that holds it with 95 % confidence: between two
+// order statistics, whatever the distribution (David and Nagaraja 2003, section 7.1). What drifts touches both of a pair.
+static times median_difference(const double *first, const double *second, int count) {
+    double *differences = malloc((size_t)count * sizeof *differences);
+    if (!differences)
+        return (times){NAN, NAN, NAN};
+    for (int i = 0; i < count; i++)
+        differences[i] = second[i] - first[i];
+    qsort(differences, (size_t)count, sizeof *differences, compare_doubles);
+    int half_width = (int)ceil(0.98 * sqrt(count)), low = count / 2 - half_width, high = count / 2 + half_width;
+    times t = {differences[count / 2], differences[low > 0 ? low : 0], differences[high < count ? high : count - 1]};
+    free(differences);
+    return t;
+}
+
 static bool compare_calls(bench *b, const char *what, const bench_work works[2]) {
-    enum { CALLS = 50, WARM_UP = 20 };
+    enum { CALLS = 20, WARM_UP = 20 };
     static const char *const names[] = {"bare", "libtlob"};
-    int repeat = b->options->repeat ? b->options->repeat : 1001;
+    int repeat = b->options->repeat ? b->options->repeat : 4001;
     double *samples = malloc(2 * (size_t)repeat * sizeof *samples);
     bool good = samples != NULL;
     size_t heap = 0;
@@ -376,19 +391,23 @@ static bool compare_calls(bench *b, const char *what, const bench_work works[2])
         }
     }
     size_t grown = mallinfo2().uordblks - heap;
-    times result[2];
+    times result[2], more = {0};
+    if (good)
+        more = median_difference(samples, samples + repeat, repeat);
     for (int i = 0; good && i < 2; i++)
         result[i] = summarize(samples + i * repeat, repeat);
     free(samples);
     if (!good)
         return false;
     report(b, what, D_IN * 8, BENCH_WALL, names, result);
-    if (b->options->json)
-        cJSON_AddNumberToObject(cJSON_GetArrayItem(b->rows, cJSON_GetArraySize(b->rows) - 1), "heap_growth_bytes",
-                                (double)grown);
-    else
-        printf("%-12s libtlob costs %.3f us more; the heap grew by %zu bytes\n", "",
-               result[1].median - result[0].median, grown);
+    if (b->options->json) {
+        cJSON *row = cJSON_GetArrayItem(b->rows, cJSON_GetArraySize(b->rows) - 1);
+        cJSON_AddNumberToObject(row, "heap_growth_bytes", (double)grown);
+        cJSON_AddNumberToObject(row, "more_us", more.median);
+    } else {
+        printf("%-12s libtlob costs %.3f us more, 95 %% confidence [%.3f %.3f], %d pairs; the heap grew by %zu bytes\n", "",
+               more.median, more.low, more.high, repeat, grown);
+    }
     return true;
 }
 

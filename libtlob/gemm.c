@@ -195,15 +195,18 @@ tlob_status tlob_gemm_check(const tlob_gemm *gemm) {
 
 /* What a product reads and writes, from its problem alone. */
 typedef struct needs {
-    bool product; /* op(A) op(B) counts */
-    bool a, b;    /* read, if only for the sums of BGRADA and BGRADB */
+    bool a, b; /* read, if only for the sums of BGRADA and BGRADB */
     const tlob_epilogue_traits *traits;
 } needs;
 
+/* Whether op(A) op(B) counts. */
+static bool has_product(const tlob_gemm *g) {
+    return g->k > 0 && g->alpha != 0.0f;
+}
+
 static needs find_needs(const tlob_gemm *g) {
-    bool product = g->k > 0 && g->alpha != 0.0f;
+    bool product = has_product(g);
     return (needs){
-        .product = product,
         .a = product || (g->epilogue == TLOB_EPILOGUE_BGRADA && g->k > 0),
         .b = product || (g->epilogue == TLOB_EPILOGUE_BGRADB && g->k > 0),
         .traits = tlob_epilogue_get_traits(g->epilogue),
@@ -247,13 +250,13 @@ static tlob_status check_apart(const needs *n, const tlob_gemm *g, const tlob_ge
     return TLOB_OK;
 }
 
-static tlob_status check_operands(tlob_stream *stream, const needs *n, const tlob_gemm *g,
-                                  const tlob_gemm_operands *x) {
-    const tlob_epilogue_traits *t = n->traits;
+static tlob_status check_operands(tlob_stream *stream, const tlob_gemm *g, const tlob_gemm_operands *x) {
+    const needs n = find_needs(g);
+    const tlob_epilogue_traits *t = n.traits;
     tlob_status status = TLOB_OK;
-    if (n->a)
+    if (n.a)
         status = check_operand(stream, x->a, sizeof(float), "a", "k > 0 and alpha != 0, or BGRADA sums it");
-    if (status == TLOB_OK && n->b)
+    if (status == TLOB_OK && n.b)
         status = check_operand(stream, x->b, sizeof(float), "b", "k > 0 and alpha != 0, or BGRADB sums it");
     if (status == TLOB_OK && g->beta != 0.0f)
         status = check_operand(stream, x->c, sizeof(float), "c", "beta != 0");
@@ -266,7 +269,7 @@ static tlob_status check_operands(tlob_stream *stream, const needs *n, const tlo
     if (status == TLOB_OK && (t->reads_aux || t->writes_aux))
         status = check_operand(stream, x->aux, t->aux_is_mask ? MASK_BYTES : sizeof(float), "aux",
                                "the epilogue has an AUX or a derivative");
-    return status == TLOB_OK ? check_apart(n, g, x) : status;
+    return status == TLOB_OK ? check_apart(&n, g, x) : status;
 }
 
 /* Of a mask the contract itself asks for as much as any backend. */
@@ -318,16 +321,17 @@ static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, 
     return status;
 }
 
-static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, const tlob_gemm_operands *x) {
+static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, const tlob_gemm_operands *x,
+                            void **memo) {
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     tlob_lane *lane = stream->lanes[index];
     switch (tlob_gemm_operation(g)) {
     case TLOB_OPERATION_SGEMM:
-        return ops->sgemm(lane, g, x);
+        return ops->sgemm(lane, g, x, memo);
     case TLOB_OPERATION_SGEMM_STRIDED_BATCHED:
-        return ops->sgemm_strided_batched(lane, g, x);
+        return ops->sgemm_strided_batched(lane, g, x, memo);
     case TLOB_OPERATION_MATMUL_BIAS:
-        return ops->matmul_bias(lane, g, x);
+        return ops->matmul_bias(lane, g, x, memo);
     }
     return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_gemm_run", "no such operation");
 }
@@ -336,15 +340,17 @@ static tlob_status run_slot(tlob_stream *stream, int index, const tlob_gemm *g, 
 typedef struct call {
     tlob_gemm gemm;
     const char *backend; /* named by the caller, then chosen */
+    tlob_known *known;   /* the stream's memory of this problem, or NULL where it keeps none */
     char reason[200];
     tlob_lane_plan plan;
 } call;
 
 /* With the device current. The plan is asked for after the product, when it is the one that ran. */
-static tlob_status compute(tlob_stream *stream, int index, const needs *n, const tlob_gemm_operands *x, call *c) {
-    if (!n->product)
+static tlob_status compute(tlob_stream *stream, int index, const tlob_gemm_operands *x, call *c) {
+    void *forgotten = NULL;
+    if (!has_product(&c->gemm))
         return run_without_product(stream, &c->gemm, x);
-    tlob_status status = run_slot(stream, index, &c->gemm, x);
+    tlob_status status = run_slot(stream, index, &c->gemm, x, c->known ? &c->known->memo : &forgotten);
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     if (stream->ctx->tracing && status == TLOB_OK && ops->describe)
         tlob_describe(ops, stream->lanes[index], &c->gemm, x, &c->plan);
@@ -379,8 +385,10 @@ static int prepare(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_o
         c->gemm.compute = ctx->settings.compute;
     tlob_known *known = known_entry(stream, gemm);
     if (known->index >= 0 && known->named == (name != NULL) && !memcmp(&known->gemm, gemm, sizeof(*gemm)) &&
-        (!name || !strcmp(name, ctx->backends[known->index]->name)))
+        (!name || !strcmp(name, ctx->backends[known->index]->name))) {
+        c->known = known;
         return known->index;
+    }
     if ((*status = tlob_gemm_check(gemm)) != TLOB_OK)
         return -1;
     int index = tlob_choose(ctx, name, &c->gemm, ctx->tracing ? c->reason : NULL, sizeof(c->reason), status);
@@ -391,9 +399,23 @@ static int prepare(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_o
     c->backend = ctx->backends[index]->name;
     if ((*status = check_supported(ctx->backends[index], &c->gemm, x)) != TLOB_OK)
         return -1;
-    if (may_remember(ctx, name, gemm))
+    if (may_remember(ctx, name, gemm)) {
         *known = (tlob_known){.gemm = *gemm, .named = name != NULL, .index = index};
+        c->known = known;
+    }
     return index;
+}
+
+/* Operands that a remembered problem last ran with have been checked. They are remembered once they are. */
+static tlob_status check_new_operands(tlob_stream *stream, const tlob_gemm_operands *x, call *c) {
+    if (c->known && c->known->x.d && !memcmp(&c->known->x, x, sizeof(*x)))
+        return TLOB_OK;
+    tlob_status status = check_operands(stream, &c->gemm, x);
+    if (status != TLOB_OK)
+        tlob_fail_gemm(&c->gemm);
+    else if (c->known)
+        c->known->x = *x;
+    return status;
 }
 
 static tlob_status run_checked(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x, call *c) {
@@ -405,15 +427,12 @@ static tlob_status run_checked(tlob_stream *stream, const tlob_gemm *gemm, const
         return status;
     if (g->m == 0 || g->n == 0 || g->batch == 0)
         return TLOB_OK;
-    const needs n = find_needs(g);
-    if ((status = check_operands(stream, &n, g, x)) != TLOB_OK) {
-        tlob_fail_gemm(g);
+    if ((status = check_new_operands(stream, x, c)) != TLOB_OK)
         return status;
-    }
     void *previous;
     if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
         return status;
-    status = compute(stream, index, &n, x, c);
+    status = compute(stream, index, x, c);
     tlob_leave(ctx, previous);
     stream->stats.products += status == TLOB_OK;
     return status;
@@ -439,6 +458,7 @@ static tlob_status run(tlob_stream *stream, const char *backend, const tlob_gemm
     tlob_range_push("tlob_gemm_run");
     call c;
     c.backend = backend;
+    c.known = NULL;
     c.reason[0] = c.plan.algorithm[0] = 0;
     c.plan.workspace_bytes = 0;
     if (gemm)

@@ -139,11 +139,13 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
 /** Enters the device to give something back; false where there is nothing left: the device is lost, or of a parent. */
 bool tlob_enter_to_free(const tlob_context *ctx, void **previous);
 
-/** A problem that has passed every check which its operands have no part in, and the backend that runs it. */
+/** A problem that has passed every check, the backend that runs it, and the operands that it last ran with. */
 typedef struct tlob_known {
     tlob_gemm gemm;                  /**< as the caller gave it */
     bool named;                      /**< whether the caller named the backend */
     int index;                       /**< of the backend; -1 in an empty entry */
+    void *memo;                      /**< the backend's: see TLOB_GEMM_FN */
+    tlob_gemm_operands x;            /**< checked; d is NULL before the first run */
 } tlob_known;
 
 #define TLOB_KNOWN_PROBLEMS 32       /* that a stream remembers; a power of two */

@@ -67,10 +67,11 @@ static bool supports(const tlob_gemm *g, const char **why) {
 
 /* One function for the three slots: batch and epilogue are part of the plan. */
 static TLOB_GEMM_FN(run) {
-    tlob_plan *plan;
+    tlob_plan *plan = *memo;
     tlob_status status = tlob_plan_get(lane, gemm, x, &plan);
     if (status != TLOB_OK)
         return status;
+    *memo = plan;
     cublasStatus_t code = cublasLtMatmul(lane->handle, &plan->desc, &gemm->alpha, x->a, &plan->a, x->b, &plan->b,
                                          &gemm->beta, tlob_plan_c(gemm, x), &plan->c, x->d, &plan->c, &plan->algo,
                                          lane->params.workspace, plan->workspace_bytes, lane->params.cuda_stream);

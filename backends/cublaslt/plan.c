@@ -73,6 +73,15 @@ void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_ge
     key->in_place = c == x->d;
 }
 
+/** Whether a key of the same problem is that of these operands too: all that tlob_plan_key_init takes from them. */
+static bool fits(const tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    const float *c = tlob_plan_c(gemm, x);
+    return key->align_a == alignment(x->a) && key->align_b == alignment(x->b) && key->align_c == alignment(c) &&
+           key->align_d == alignment(x->d) && key->in_place == (c == x->d) &&
+           (!key->align_bias || key->align_bias == alignment(bias_of(gemm, x))) &&
+           (!key->align_aux || key->align_aux == alignment(x->aux));
+}
+
 /* --- the table ------------------------------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(tlob_plan_key) % sizeof(uint64_t) == 0, "the key is hashed by words");
@@ -360,11 +369,14 @@ static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_ge
 }
 
 tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_plan **plan) {
-    tlob_plan_key key;
-    tlob_plan_key_init(&key, gemm, x);
-    tlob_plan *found = cached(lane, &key);
-    if (!found)
-        return make(lane, &key, gemm, x, plan);
+    tlob_plan *found = *plan;
+    if (!found || !fits(&found->key, gemm, x)) {
+        tlob_plan_key key;
+        tlob_plan_key_init(&key, gemm, x);
+        found = cached(lane, &key);
+        if (!found)
+            return make(lane, &key, gemm, x, plan);
+    }
     cublasStatus_t code = set_pointers(found, gemm, x);
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);

@@ -92,9 +92,10 @@ static bool as_expected(const tlob_gemm *g, const tlob_gemm_operands *in, const 
 static tlob_status run_slot(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm *g,
                             const tlob_gemm_operands *x) {
     tlob_operation operation = tlob_gemm_operation(g);
-    return operation == TLOB_OPERATION_SGEMM                   ? ops->sgemm(lane, g, x)
-           : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED ? ops->sgemm_strided_batched(lane, g, x)
-                                                               : ops->matmul_bias(lane, g, x);
+    void *memo = NULL;
+    return operation == TLOB_OPERATION_SGEMM                   ? ops->sgemm(lane, g, x, &memo)
+           : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED ? ops->sgemm_strided_batched(lane, g, x, &memo)
+                                                               : ops->matmul_bias(lane, g, x, &memo);
 }
 
 static bool run_case(const tlob_backend_ops *ops, tlob_lane *lane, const parity_case *c, const tlob_gemm *g) {

@@ -5,6 +5,7 @@
 #include "tests/fakes/fake.h"
 
 static tlob_lane *lane;
+static void *memo[1]; /* which this backend has no use for */
 static tlob_stream_stats stats;
 static char workspace[256];
 static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
@@ -51,10 +52,10 @@ Test(classic, the_whole_table) {
 static const char *calls_of(tlob_gemm gemm, const tlob_gemm_operands *x) {
     fake_forget_calls();
     tlob_operation operation = tlob_gemm_operation(&gemm);
-    tlob_status status = operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x)
+    tlob_status status = operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x, memo)
                          : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED
-                             ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x)
-                             : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x);
+                             ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x, memo)
+                             : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x, memo);
     cr_assert_eq(status, TLOB_OK, "%s", fake.error.message);
     return fake.calls;
 }
@@ -178,7 +179,7 @@ Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tri
         fake_forget_calls();
         fake.failing_call = "gemm";
         fake.failing_code = rows[i].code;
-        cr_assert_eq(tlob_cublas_classic_ops.sgemm(lane, &g, &operands), rows[i].status);
+        cr_assert_eq(tlob_cublas_classic_ops.sgemm(lane, &g, &operands, memo), rows[i].status);
         cr_assert_str_eq(fake.calls, "gemm ");
         cr_assert_str_eq(fake.error.backend, "cublas_classic");
         cr_assert_str_eq(fake.error.operation, "cublasGemmEx");
@@ -190,15 +191,15 @@ Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tri
     x.bias = bias;
     fake.failing_call = "affine";
     fake_forget_calls();
-    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &x), TLOB_ERR_CUDA);
+    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &x, memo), TLOB_ERR_CUDA);
     cr_assert_str_eq(fake.calls, "affine ");
     g.epilogue = TLOB_EPILOGUE_RELU;
     fake.failing_call = "gemm";
     fake.failing_code = CUBLAS_STATUS_EXECUTION_FAILED;
     fake_forget_calls();
-    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands), TLOB_ERR_BACKEND);
+    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands, memo), TLOB_ERR_BACKEND);
     cr_assert_str_eq(fake.calls, "gemm ", "no epilogue after a product that failed");
     fake.failing_call = "finish";
-    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands), TLOB_ERR_CUDA);
+    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands, memo), TLOB_ERR_CUDA);
     fake_reset();
 }

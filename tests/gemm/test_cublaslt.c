@@ -53,8 +53,13 @@ static tlob_gemm problem_with(tlob_epilogue epilogue) {
     return g;
 }
 
+static tlob_status run_with(tlob_gemm g, tlob_gemm_operands x, void **memo) {
+    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x, memo); /* the three slots are one function */
+}
+
 static tlob_status run(tlob_gemm g, tlob_gemm_operands x) {
-    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x); /* the three slots are one function */
+    void *memo = NULL;
+    return run_with(g, x, &memo);
 }
 
 Test(lt, the_whole_table) {
@@ -117,6 +122,40 @@ Test(lt, a_bias_is_set_again_only_where_it_changed) {
     x.bias = bias;
     cr_assert_eq(run(g, x), TLOB_OK);
     cr_assert_eq(d[0], 0, "and back");
+}
+
+/* A plan that is remembered is run where it fits, and only there: operands of another alignment get their own. */
+Test(lt, a_remembered_plan_is_kept_where_it_fits) {
+    for (tlob_epilogue e = TLOB_EPILOGUE_NONE; e < TLOB_EPILOGUE_COUNT; e++) {
+        tlob_gemm g = problem_with(e);
+        g.beta = 1;
+        void *memo = NULL;
+        cr_assert_eq(run_with(g, operands, &memo), TLOB_OK);
+        void *first = memo;
+        uint64_t algorithm = fake.algorithm;
+        cr_assert_not_null(first);
+        cr_assert_eq(run_with(g, operands, &memo), TLOB_OK);
+        cr_assert_eq(memo, first);
+        for (int operand = 0; operand < 7; operand++) {
+            tlob_gemm_operands x = operands;
+            switch (operand) {
+            case 0: x.a += 1; break;
+            case 1: x.b += 1; break;
+            case 2: x.c += 1; break;
+            case 3: x.d += 1; break;
+            case 4: x.c = x.d; break;
+            case 5: x.bias += 1, x.bgrad += 1; break;
+            case 6: x.aux = aux + 4; break;
+            }
+            const tlob_epilogue_traits *t = tlob_epilogue_get_traits(e);
+            bool used = operand < 5 || (operand == 5 ? t->reads_bias || t->writes_bgrad : t->reads_aux || t->writes_aux);
+            cr_assert_eq(run_with(g, x, &memo), TLOB_OK);
+            cr_assert_eq(memo == first, !used, "epilogue %d, operand %d", (int)e, operand);
+            cr_assert_eq(fake.algorithm == algorithm, !used, "epilogue %d, operand %d", (int)e, operand);
+            cr_assert_eq(run_with(g, operands, &memo), TLOB_OK);
+            cr_assert_eq(memo, first, "and back");
+        }
+    }
 }
 
 /* --- epilogues ------------------------------------------------------------------------------------------------- */
@@ -510,7 +549,7 @@ Test(lt, thousands_of_plans) {
             g.compute = TLOB_COMPUTE_FP32;
             tlob_gemm_operands x = {.a = room, .b = b, .d = room};
             fake_forget_calls();
-            cr_assert_eq(tlob_cublaslt_ops.sgemm(lane, &g, &x), TLOB_OK);
+            cr_assert_eq(run(g, x), TLOB_OK);
             cr_assert_eq(fake.algorithm, (uint64_t)m);
         }
     cr_assert_eq(stats.plan_misses, 2500);

@@ -444,6 +444,55 @@ Test(run, unknown_backends_are_refused_with_the_valid_names) {
         cr_assert_eq(d[i], -1, "nothing else is tried");
 }
 
+/* The checks of a problem that is remembered are not made again; those of operands that are new are. */
+Test(run, a_remembered_problem_is_checked_for_new_operands) {
+    tlob_gemm g = tlob_gemm_init(4, 4, 4);
+    const tlob_gemm_operands x = {.a = a, .b = b, .d = d}, none = {0};
+    FAILS(tlob_gemm_run(stream, &g, &none), TLOB_ERR_ARGUMENT, "operand a is NULL");
+    FAILS(tlob_gemm_run(stream, &g, &none), TLOB_ERR_ARGUMENT, "operand a is NULL");
+    for (int i = 0; i < 3; i++) {
+        OK(tlob_gemm_run(stream, &g, &x));
+        FAILS(tlob_gemm_run(stream, &g, &none), TLOB_ERR_ARGUMENT, "operand a is NULL");
+        tlob_gemm_operands other = x;
+        other.a = (const float *)((const char *)a + 1);
+        FAILS(tlob_gemm_run(stream, &g, &other), TLOB_ERR_ARGUMENT, "operand a");
+        other = x;
+        other.d = NULL;
+        FAILS(tlob_gemm_run(stream, &g, &other), TLOB_ERR_ARGUMENT, "operand d is NULL");
+    }
+}
+
+/* What a slot leaves in its memo comes back with the same problem on the same backend, and with no other. */
+static TLOB_GEMM_FN(remembers) {
+    static int64_t seen[2];
+    (void)lane, (void)x;
+    int64_t *mine = &seen[gemm->alpha == 2.0f];
+    cr_assert(*memo == NULL || *memo == mine, "the memo of another problem");
+    *memo = mine;
+    *mine += 1;
+    x->d[0] = (float)*mine;
+    return TLOB_OK;
+}
+
+Test(run, a_backend_finds_what_it_left_for_a_problem) {
+    tlob_backend_ops own = tlob_cpu_ref_ops;
+    own.sgemm = remembers;
+    ctx->backends[0] = &own;
+    const tlob_gemm_operands x = {.a = a, .b = b, .d = d}, y = {.a = a, .b = b, .d = d + 1};
+    for (int round = 0; round < 3; round++) /* problems that differ in alpha alone share a place in the memory */
+        for (int i = 0; i < 10; i++) {
+            tlob_gemm g = tlob_gemm_init(1, 1, 1);
+            g.alpha = i % 3 ? 1.0f : 2.0f;
+            OK(tlob_gemm_run(stream, &g, i % 2 ? &x : &y));
+            OK(tlob_gemm_run_on(stream, "cpu_ref", &g, i % 2 ? &x : &y));
+        }
+    const tlob_known *known = stream->known;
+    int memos = 0;
+    for (int i = 0; i < TLOB_KNOWN_PROBLEMS; i++)
+        memos += known[i].index >= 0 && known[i].memo;
+    cr_assert_gt(memos, 0);
+}
+
 /* A problem beyond a backend's caps is refused by the core; the backend is not called, and no other is. */
 static TLOB_GEMM_FN(never) {
     (void)lane, (void)gemm, (void)x;

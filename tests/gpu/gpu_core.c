@@ -563,3 +563,17 @@ Test(gpu_core, a_context_from_before_a_fork_says_so) {
     OK(tlob_stream_sync(w.stream));
     close_workbench(&w);
 }
+
+/* Not a test of libtlob: a float past the end of an allocation, for who wants to know whether a memory checker sees what
+ * the tests do. */
+Test(gpu_core, an_error_for_memory_checkers) {
+    if (!getenv("TLOB_PLANTED"))
+        cr_skip_test("TLOB_PLANTED is not set");
+    NEED_GPU();
+    float *seven;
+    cr_assert_eq((int)cudaMalloc((void **)&seven, 7 * sizeof(float)), (int)cudaSuccess);
+    const tlob_affine_args past = {.m = 8, .n = 1, .ld = 8, .batch = 1, .beta = 0, .d = seven};
+    tlob_kernels_cuda.affine(NULL, &past);
+    cudaDeviceSynchronize();
+    cudaFree(seven);
+}

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /** Raised by one whenever this file changes what a row means. */
-#define TLOB_BACKEND_API 1
+#define TLOB_BACKEND_API 2
 
 /** What is known of a backend, as data. 0 means "cannot". */
 typedef struct tlob_backend_caps {
@@ -43,12 +43,23 @@ typedef struct tlob_lane_plan {
     bool cached;            /**< whether a plan for it exists already */
 } tlob_lane_plan;
 
+#if defined(__GNUC__)
+#    define TLOB_UNUSED __attribute__((unused))
+#else
+#    define TLOB_UNUSED
+#endif
+
 /**
  * One signature per operation: slots and implementations are declared with it and cannot drift apart. `gemm->compute` is
  * resolved (never DEFAULT); m, n, k, batch >= 1; alpha != 0; supports() and caps have said yes. The operation is finished
  * or enqueued on the lane's stream when the slot returns.
+ *
+ * `*memo` is the backend's to use or to ignore: NULL, or what the slot left there when this lane last ran this very
+ * problem, whose operands may have been others. So a backend finds the plan that it made without looking it up. The core
+ * may forget it at any time and frees nothing: what it points to belongs to the lane.
  */
-#define TLOB_GEMM_FN(name) tlob_status name(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x)
+#define TLOB_GEMM_FN(name)                                                                                             \
+    tlob_status name(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, void **memo TLOB_UNUSED)
 
 /** A backend. The row, and the strings in it, must outlive every context that uses it. */
 typedef struct tlob_backend_ops {
