@@ -1,55 +1,74 @@
-// What `tlob bench` times, and how a GPU is timed.
+// What the subjects of `tlob bench` share: the options, how two works are measured against each other, and how it is
+// told.
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
-#include "cli/common.h"
+#include "cli/bench_cuda.h"
 
-// Something that enqueues work on a stream, as often as it is called.
-typedef struct bench_work {
-    tlob_status (*enqueue)(const void *user, tlob_stream *stream);
-    const void *user;
-} bench_work;
+#include <cjson/cJSON.h>
 
-// How calls reach the device.
-typedef enum bench_mode {
-    BENCH_STREAM, // one after the other from the host, between two events
-    BENCH_GRAPH,  // captured once and replayed, between two events
-    BENCH_WALL,   // on the host, by the clock
-} bench_mode;
+typedef struct bench_options {
+    cli_context_options context;
+    int subject;
+    int repeat; // 0: not given
+    uint64_t seed;
+    bool json;
+    tlob_mha_shape trunk; // what `trunk` is timed on,
+    int64_t samples;      // and on how many samples
+    const char *of_trunk; // the last option given for it, or NULL
+} bench_options;
 
-// A plan of measurement: `repeat` samples of each of the `n_works` works, each the mean of `calls` calls, after
-// `warm_up` samples that do not count. Works take turns within a repetition, in alternating order, so that a drift of
-// clocks touches all alike.
-typedef struct bench_plan {
-    int repeat, calls, warm_up;
-    int n_works;
-    const bench_work *works;
-} bench_plan;
+typedef struct bench {
+    const bench_options *options;
+    tlob_context *ctx;
+    bench_cuda *cuda; // NULL on a host context
+    tlob_stream *stream;
+    cJSON *rows;
+} bench;
 
-// A CUDA stream to measure on, with its events. bench_cuda.c; in a build without CUDA these fail and say so.
-typedef struct bench_cuda bench_cuda;
+// Microseconds.
+typedef struct bench_times {
+    double median, low, high; // low and high: the quartiles, or what else is said
+} bench_times;
 
-// False after printing why. bench_cuda_close is due in both cases.
-bool bench_cuda_open(int device, bench_cuda **cuda);
-void bench_cuda_close(bench_cuda **cuda);
+// Samples of each time.
+int bench_repeat(const bench *b);
 
-struct CUstream_st *bench_cuda_stream(const bench_cuda *cuda);
+// Fills samples[work * bench_repeat(b) + repetition] with microseconds a call, each the mean of `calls` (of one with
+// BENCH_WALL). False after printing why.
+bool bench_measure(const bench *b, bench_mode mode, const bench_work *works, int n_works, int calls, double *samples);
 
-// Fills samples[work * plan->repeat + repetition] with microseconds a call. `stream` is the entry of
-// bench_cuda_stream. False after printing why.
-bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, const bench_plan *plan,
-                        double *samples);
+// Median and quartiles; sorts the samples.
+bench_times bench_summarize(double *samples, int count);
 
-// A product m x n x k, packed, D = A B, as `tlob bench call` runs it without libtlob: on a vendor's handle of its own, in
-// the compute mode of `gemm`, with everything that can be prepared prepared. bench_bare_close is due in both cases.
-typedef struct bench_bare bench_bare;
-bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,
-                     bench_bare **bare);
-void bench_bare_close(bench_bare **bare);
+// The median of differences, second minus first, between neighbours in time, and the interval that holds it with 95 %
+// confidence: between two order statistics, whatever the distribution (David and Nagaraja 2003, section 7.1). What
+// drifts touches both of a pair. NAN where there is no memory.
+bench_times bench_median_difference(const double *first, const double *second, int count);
 
-// `enqueue` of a bench_work whose `user` is a bench_bare: one cublasGemmEx, one cublasLtMatmul. TLOB_ERR_BACKEND if it
-// fails.
-tlob_status bench_bare_classic(const void *bare, tlob_stream *stream);
-tlob_status bench_bare_lt(const void *bare, tlob_stream *stream);
+// One line of the table, or one object of the JSON, which is returned (NULL with a table): two works, named, and the
+// second over the first.
+cJSON *bench_report(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
+                    const bench_times result[2]);
+
+// Adds a number with the digits that mean something, or median, low and high as one object.
+void bench_add_number(cJSON *row, const char *name, double us);
+void bench_add_times(cJSON *row, const char *name, bench_times times);
+
+// Measures two works against each other, and reports: in one mode, or in every mode that the device has.
+bool bench_compare_in(const bench *b, const char *what, int64_t n, bench_mode mode, const bench_work works[2],
+                      const char *const names[2], int calls);
+bool bench_compare(const bench *b, const char *what, int64_t n, const bench_work works[2], const char *const names[2],
+                   int calls);
+
+// A buffer of `count` values like normalised order flow, or NULL after printing why.
+tlob_buffer *bench_data(const bench *b, int64_t count, uint32_t salt);
+
+// The subjects, each in a file of its own: they measure and report. False after printing why.
+bool bench_qkv(bench *b);
+bool bench_block(bench *b);
+bool bench_call(bench *b);
+bool bench_trunk(bench *b);
+bool bench_bias(bench *b);
 
 #endif

@@ -1,5 +1,5 @@
 // Timing on a GPU: events around calls that are issued from the host or replayed from a graph.
-#include "cli/bench.h"
+#include "cli/bench_cuda.h"
 
 #include <cublasLt.h>
 #include <cublas_v2.h>

@@ -1,5 +1,5 @@
 // `tlob bench` in a build without CUDA: there is nothing to time on a GPU.
-#include "cli/bench.h"
+#include "cli/bench_cuda.h"
 
 bool bench_cuda_open(int device, bench_cuda **cuda) {
     *cuda = NULL;

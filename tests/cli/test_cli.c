@@ -109,9 +109,14 @@ static const misuse misuses[] = {
     {"eval --message a --orderbook b --model c --part none", "not one of: all, training, validation"},
     {"parity --seed x", "--seed: 'x'"},
     {"bench", "say what to time"},
-    {"bench gemm", "not one of: qkv, block"},
+    {"bench gemm", "not one of: qkv, block, call, trunk, bias"},
     {"bench qkv block", "unexpected argument 'block'"},
     {"bench qkv --repeat 0", "--repeat: '0'"},
+    {"bench trunk --seq 0", "--seq: '0'"},
+    {"bench trunk --samples many", "--samples: 'many'"},
+    {"bench trunk --dim 255", "heads is 8, which does not divide dim, 255"},
+    {"bench trunk --dim 256 --heads 1", "leaves 256 of dim 256 to each head"},
+    {"bench block --samples 8", "--samples is for `trunk', and not for `block'"},
 };
 
 Test(cli, wrong_usage_is_named_and_exits_2) {
@@ -157,6 +162,8 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "parity --device cuda:0",
         "bench qkv",
         "bench block",
+        "bench trunk",
+        "bench bias",
     };
     for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
         const run_result *r = run(NO_GPU "$T %s", needs_gpu[i]);
@@ -682,6 +689,25 @@ Test(cli, bench_on_the_host_says_what_it_is) {
     cr_expect(strstr(r->out, "qkv_dw          4096  wall"), "%s", r->out);
     r = run_good("$T bench qkv --device host --repeat 3 --json");
     cr_expect(strstr(r->out, "\"ratio\"") && strstr(r->out, "\"seed\":"), "%s", r->out);
+}
+
+Test(cli, bench_trunk_on_the_host) {
+    const char small[] = "$T bench trunk --device host --repeat 1 --dim 12 --heads 3 --seq 5 --samples 7";
+    const run_result *r = run_good("%s", small);
+    cr_expect(strstr(r->out, "dim 12, heads 3, seq 5, samples 7"), "%s", r->out);
+    cr_expect(strstr(r->out, "trunk             35  wall") && strstr(r->out, "trunk_both        35  wall"), "%s", r->out);
+    r = run_good("%s --json", small);
+    cr_expect(strstr(r->out, "\"stacked\":") && strstr(r->out, "\"separate\":"), "%s", r->out);
+    cr_expect(strstr(r->out, "\"samples\":\t7"), "%s", r->out);
+}
+
+Test(cli, bench_of_what_the_gpu_alone_has_is_refused_on_the_host) {
+    const char *const all[] = {"bench call", "bench bias"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const run_result *r = run("$T %s --device host --json", all[i]);
+        expect_failure(r, 1, "needs a GPU", all[i]);
+        cr_expect_str_empty(r->out);
+    }
 }
 
 // --- real order books ---

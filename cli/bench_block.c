@@ -1,0 +1,60 @@
+// A TLOB block: its forward pass alone, and both passes.
+#include "cli/bench.h"
+
+#define D_IN  32
+#define D_OUT 16
+
+typedef struct passes {
+    tlob_block *block;
+    int64_t n;
+    const float *weights, *x, *dy;
+    float *y, *dweights;
+} passes;
+
+static tlob_status run_forward(const void *user, tlob_stream *stream) {
+    const passes *p = user;
+    return tlob_block_forward(p->block, stream, p->weights, p->x, p->n, p->y);
+}
+
+static tlob_status run_both(const void *user, tlob_stream *stream) {
+    const passes *p = user;
+    tlob_status status = run_forward(user, stream);
+    return status ? status : tlob_block_backward(p->block, stream, p->weights, p->x, p->dy, p->n, p->dweights, NULL);
+}
+
+static bool bench_block_at(const bench *b, int64_t n) {
+    static const char *const names[] = {"forward", "forward_and_backward"};
+    tlob_block_shape shape = tlob_block_shape_default();
+    int64_t weights = tlob_block_weight_count(&shape);
+    tlob_buffer *x = bench_data(b, D_IN * n, 0), *y = bench_data(b, D_OUT * n, 1), *dy = bench_data(b, D_OUT * n, 2);
+    tlob_buffer *w = bench_data(b, weights, 3), *dw = bench_data(b, weights, 4);
+    tlob_block *block = NULL;
+    bool good = x && y && dy && w && dw;
+    if (good && (tlob_block_create(b->ctx, &shape, n, &block) ||
+                 tlob_block_init_weights(b->stream, &shape, b->options->seed, tlob_buffer_data(w)))) {
+        cli_tlob_error("bench");
+        good = false;
+    }
+    if (good) {
+        passes p = {block,
+                    n,
+                    tlob_buffer_data(w),
+                    tlob_buffer_data(x),
+                    tlob_buffer_data(dy),
+                    tlob_buffer_data(y),
+                    tlob_buffer_data(dw)};
+        const bench_work works[] = {{run_forward, &p}, {run_both, &p}};
+        good = bench_compare(b, "block", n, works, names, n > 4096 ? 5 : 20);
+    }
+    tlob_block_destroy(&block);
+    tlob_buffer_destroy(&dw);
+    tlob_buffer_destroy(&w);
+    tlob_buffer_destroy(&dy);
+    tlob_buffer_destroy(&y);
+    tlob_buffer_destroy(&x);
+    return good;
+}
+
+bool bench_block(bench *b) {
+    return bench_block_at(b, 256) && bench_block_at(b, 65536);
+}

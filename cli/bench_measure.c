@@ -1,0 +1,144 @@
+// How the subjects of `tlob bench` are measured and reported.
+#include "cli/bench.h"
+
+#include "parity/parity.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// --- measuring ---
+
+int bench_repeat(const bench *b) {
+    return b->options->repeat ? b->options->repeat : b->cuda ? 101 : 11;
+}
+
+static bool measure_wall(tlob_stream *stream, const bench_plan *plan, double *samples) {
+    for (int r = -plan->warm_up; r < plan->repeat; r++)
+        for (int i = 0; i < plan->n_works; i++) {
+            const bench_work *work = &plan->works[i];
+            double start = cli_seconds();
+            for (int call = 0; call < plan->calls; call++)
+                if (work->enqueue(work->user, stream)) {
+                    cli_tlob_error("bench");
+                    return false;
+                }
+            if (r >= 0)
+                samples[i * plan->repeat + r] = 1e6 * (cli_seconds() - start) / plan->calls;
+        }
+    return true;
+}
+
+bool bench_measure(const bench *b, bench_mode mode, const bench_work *works, int n_works, int calls, double *samples) {
+    const bench_plan plan = {.repeat = bench_repeat(b),
+                             .calls = mode == BENCH_WALL ? 1 : calls,
+                             .warm_up = mode == BENCH_WALL ? 1 : 5,
+                             .n_works = n_works,
+                             .works = works};
+    return mode == BENCH_WALL ? measure_wall(b->stream, &plan, samples)
+                              : bench_cuda_measure(b->cuda, b->stream, mode, &plan, samples);
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+bench_times bench_summarize(double *samples, int count) {
+    qsort(samples, (size_t)count, sizeof *samples, compare_doubles);
+    return (bench_times){samples[count / 2], samples[count / 4], samples[count - 1 - count / 4]};
+}
+
+bench_times bench_median_difference(const double *first, const double *second, int count) {
+    double *differences = malloc((size_t)count * sizeof *differences);
+    if (!differences)
+        return (bench_times){NAN, NAN, NAN};
+    for (int i = 0; i < count; i++)
+        differences[i] = second[i] - first[i];
+    qsort(differences, (size_t)count, sizeof *differences, compare_doubles);
+    int half_width = (int)ceil(0.98 * sqrt(count)), low = count / 2 - half_width, high = count / 2 + half_width;
+    bench_times t = {differences[count / 2], differences[low > 0 ? low : 0],
+                     differences[high < count ? high : count - 1]};
+    free(differences);
+    return t;
+}
+
+// --- reporting ---
+
+static const char *const mode_names[] = {"stream", "graph", "wall"};
+
+void bench_add_number(cJSON *row, const char *name, double us) {
+    cJSON_AddNumberToObject(row, name, round(us * 1000) / 1000);
+}
+
+void bench_add_times(cJSON *row, const char *name, bench_times times) {
+    cJSON *object = cJSON_AddObjectToObject(row, name);
+    bench_add_number(object, "median_us", times.median);
+    bench_add_number(object, "low_us", times.low);
+    bench_add_number(object, "high_us", times.high);
+}
+
+cJSON *bench_report(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
+                    const bench_times result[2]) {
+    double ratio = result[1].median / result[0].median;
+    if (b->options->json) {
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "what", what);
+        cJSON_AddNumberToObject(row, "n", (double)n);
+        cJSON_AddStringToObject(row, "mode", mode_names[mode]);
+        bench_add_times(row, names[0], result[0]);
+        bench_add_times(row, names[1], result[1]);
+        bench_add_number(row, "ratio", ratio);
+        cJSON_AddItemToArray(b->rows, row);
+        return row;
+    }
+    printf("%-12s %7" PRId64 "  %-6s", what, n, mode_names[mode]);
+    for (int i = 0; i < 2; i++)
+        printf("  %10.2f [%.2f %.2f]", result[i].median, result[i].low, result[i].high);
+    printf("  %6.2f\n", ratio);
+    fflush(stdout);
+    return NULL;
+}
+
+bool bench_compare_in(const bench *b, const char *what, int64_t n, bench_mode mode, const bench_work works[2],
+                      const char *const names[2], int calls) {
+    const int repeat = bench_repeat(b);
+    double *samples = malloc(2 * (size_t)repeat * sizeof *samples);
+    bool good = samples != NULL;
+    if (!good)
+        cli_error("out of memory");
+    good = good && bench_measure(b, mode, works, 2, calls, samples);
+    if (good) {
+        const bench_times result[] = {bench_summarize(samples, repeat), bench_summarize(samples + repeat, repeat)};
+        bench_report(b, what, n, mode, names, result);
+    }
+    free(samples);
+    return good;
+}
+
+bool bench_compare(const bench *b, const char *what, int64_t n, const bench_work works[2], const char *const names[2],
+                   int calls) {
+    if (!b->cuda)
+        return bench_compare_in(b, what, n, BENCH_WALL, works, names, calls);
+    return bench_compare_in(b, what, n, BENCH_STREAM, works, names, calls) &&
+           bench_compare_in(b, what, n, BENCH_GRAPH, works, names, calls);
+}
+
+// --- for all subjects ---
+
+tlob_buffer *bench_data(const bench *b, int64_t count, uint32_t salt) {
+    tlob_buffer *buffer = NULL;
+    float *values = malloc((size_t)count * sizeof *values);
+    for (int64_t i = 0; values && i < count; i++)
+        values[i] = parity_fill_value(PARITY_ORDER_FLOW, b->options->seed, salt, i, count);
+    if (!values)
+        cli_error("out of memory");
+    else if (tlob_buffer_create(b->ctx, (size_t)count * sizeof *values, &buffer) ||
+             tlob_upload(b->stream, tlob_buffer_data(buffer), values, (size_t)count * sizeof *values)) {
+        cli_tlob_error("bench");
+        tlob_buffer_destroy(&buffer);
+    }
+    free(values);
+    return buffer;
+}
