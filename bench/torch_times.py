@@ -1,8 +1,8 @@
 """What the comparisons with PyTorch share: options, modes, timing, and the table, which is that of `tlob bench`.
 
 Each case is timed as eager, under torch.compile, and as a CUDA graph of eager. Microseconds a call: the median and, in
-brackets, the quartiles, of events around several calls. What compiles or captures is run before it is timed. A mode that
-fails is a cell that says why, and the exit status is then 1.
+brackets, the quartiles, of events around several calls. What compiles or captures is run before it is timed. A mode
+that fails is a cell that says why, and the exit status is then 1.
 """
 import argparse
 import dataclasses

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Times PyTorch on the work of `tlob bench trunk` and `tlob bench bias`, for ratios side by side.
 
-torch.nn.MultiheadAttention(256, 8) with biases on 64 samples of 64 tokens, as it is in training and in evaluation (where
-its forward pass may take a path of its own); scaled dot product attention alone, on the heads of those samples and on
-4096 tokens with 8 heads of 64; and four linear layers with biases on 4096 tokens. Forward, and forward and backward
-(gradients of parameters and inputs): eager, torch.compile, and a CUDA graph of eager, as torch_times.py tells. N is the
-number of tokens.
+torch.nn.MultiheadAttention(256, 8) with biases on 64 samples of 64 tokens, as it is in training and in evaluation
+(where its forward pass may take a path of its own); scaled dot product attention alone, on the heads of those samples
+and on 4096 tokens with 8 heads of 64; and four linear layers with biases on 4096 tokens. Forward, and forward and
+backward (gradients of parameters and inputs): eager, torch.compile, and a CUDA graph of eager, as torch_times.py tells.
+N is the number of tokens.
 
     python3 bench/torch_trunk.py [--compute tf32|fp32] [--repeat COUNT] [--seed NUMBER] [--json]
 """
@@ -48,7 +48,8 @@ def linears(name):
     def function(x):
         return [layer(x) for layer in layers]
 
-    return torch_times.Case(name, SAMPLES * SEQ, function, [x], [x, *(p for layer in layers for p in layer.parameters())],
+    parameters = [p for layer in layers for p in layer.parameters()]
+    return torch_times.Case(name, SAMPLES * SEQ, function, [x], [x, *parameters],
                             [torch.randn(SAMPLES * SEQ, DIM, device="cuda") for _ in layers])
 
 
