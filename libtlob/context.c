@@ -80,8 +80,25 @@ tlob_status tlob_context_check(const tlob_context *ctx, const char *operation) {
     return TLOB_OK;
 }
 
-bool tlob_enter_to_free(const tlob_context *ctx, void **previous) {
-    return !tlob_context_forked(ctx) && ctx->space->enter(&ctx->home, previous) == 0;
+enum { CAPTURE_MODE_RELAXED = 2 }; /* cudaStreamCaptureModeRelaxed */
+
+bool tlob_enter_to_free(const tlob_context *ctx, tlob_visit *visit) {
+    if (tlob_context_forked(ctx) || ctx->space->enter(&ctx->home, &visit->previous) != 0)
+        return false;
+    visit->capture_mode = ctx->space->exchange_capture_mode(CAPTURE_MODE_RELAXED);
+    return true;
+}
+
+tlob_status tlob_enter_cold(const tlob_context *ctx, tlob_visit *visit) {
+    tlob_status status = tlob_enter(ctx, &visit->previous);
+    if (status == TLOB_OK)
+        visit->capture_mode = ctx->space->exchange_capture_mode(CAPTURE_MODE_RELAXED);
+    return status;
+}
+
+void tlob_leave_cold(const tlob_context *ctx, const tlob_visit *visit) {
+    ctx->space->exchange_capture_mode(visit->capture_mode);
+    tlob_leave(ctx, visit->previous);
 }
 
 tlob_status tlob_enter(const tlob_context *ctx, void **previous) {

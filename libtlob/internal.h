@@ -54,6 +54,7 @@ typedef struct tlob_space {
     void (*abandon)(tlob_home *home);                            /**< gives it back; not in a forked child */
     int (*enter)(const tlob_home *home, void **previous);        /**< makes the device current on this thread */
     void (*leave)(const tlob_home *home, void *previous);        /**< restores what was */
+    int (*exchange_capture_mode)(int mode); /**< this thread's, a cudaStreamCaptureMode; gives what was */
     int (*alloc)(void **ptr, size_t bytes);
     void (*free)(void *ptr);
     int (*alloc_mapped)(void **host, void **device, size_t bytes);
@@ -136,8 +137,22 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
     return ctx->alive && !*ctx->alive;
 }
 
-/** Enters the device to give something back; false where there is nothing left: the device is lost, or of a parent. */
-bool tlob_enter_to_free(const tlob_context *ctx, void **previous);
+/**
+ * A visit to the device that makes or frees something there. While another stream is captured in global mode, be it by
+ * another thread, CUDA would refuse that and spoil the capture; neither concerns the other, so this thread says that it
+ * knows (cudaThreadExchangeStreamCaptureMode).
+ */
+typedef struct tlob_visit {
+    void *previous;
+    int capture_mode;
+} tlob_visit;
+
+tlob_status tlob_enter_cold(const tlob_context *ctx, tlob_visit *visit);
+
+/** Likewise, to give something back; false where there is nothing left: the device is lost, or of a parent. */
+bool tlob_enter_to_free(const tlob_context *ctx, tlob_visit *visit);
+
+void tlob_leave_cold(const tlob_context *ctx, const tlob_visit *visit);
 
 /** A problem that has passed every check, the backend that runs it, and the operands that it last ran with. */
 typedef struct tlob_known {

@@ -39,10 +39,10 @@ tlob_status tlob_buffer_create(tlob_context *ctx, size_t bytes, tlob_buffer **ou
     tlob_buffer *buffer = calloc(1, sizeof(*buffer));
     if (!buffer)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a buffer's header", sizeof(*buffer));
-    void *previous;
-    if ((status = tlob_enter(ctx, &previous)) == TLOB_OK) {
+    tlob_visit visit;
+    if ((status = tlob_enter_cold(ctx, &visit)) == TLOB_OK) {
         int code = ctx->space->alloc(&buffer->data, bytes);
-        tlob_leave(ctx, previous);
+        tlob_leave_cold(ctx, &visit);
         if (code == TLOB_CUDA_OUT_OF_MEMORY)
             status = tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes of %s memory are not to be had", bytes,
                                tlob_memory_name(ctx->space->memory));
@@ -66,10 +66,10 @@ void tlob_buffer_destroy(tlob_buffer **ptr) {
     tlob_buffer *buffer = *ptr;
     *ptr = NULL;
     tlob_context *ctx = buffer->ctx;
-    void *previous;
-    if (tlob_enter_to_free(ctx, &previous)) {
+    tlob_visit visit;
+    if (tlob_enter_to_free(ctx, &visit)) {
         ctx->space->free(buffer->data);
-        tlob_leave(ctx, previous);
+        tlob_leave_cold(ctx, &visit);
     }
     free(buffer);
     tlob_context_unref(ctx);
@@ -97,12 +97,12 @@ tlob_status tlob_staging_create(tlob_context *ctx, size_t bytes, tlob_staging **
     staging->bytes = bytes;
     tlob_context_ref(ctx);
     const tlob_space *space = ctx->space;
-    void *previous;
-    if ((status = tlob_enter(ctx, &previous)) == TLOB_OK) {
+    tlob_visit visit;
+    if ((status = tlob_enter_cold(ctx, &visit)) == TLOB_OK) {
         status = tlob_fail_cuda(space, space->alloc_mapped(&staging->host, &staging->device, bytes), "cudaHostAlloc");
         if (status == TLOB_OK)
             status = tlob_fail_cuda(space, space->event_create(&staging->event), "cudaEventCreateWithFlags");
-        tlob_leave(ctx, previous);
+        tlob_leave_cold(ctx, &visit);
     }
     if (status != TLOB_OK) {
         tlob_staging_destroy(&staging);
@@ -118,14 +118,14 @@ void tlob_staging_destroy(tlob_staging **ptr) {
     tlob_staging *staging = *ptr;
     *ptr = NULL;
     tlob_context *ctx = staging->ctx;
-    void *previous;
-    if (tlob_enter_to_free(ctx, &previous)) {
+    tlob_visit visit;
+    if (tlob_enter_to_free(ctx, &visit)) {
         if (staging->in_flight)
             ctx->space->event_wait(staging->event);
         if (staging->event)
             ctx->space->event_destroy(staging->event);
         ctx->space->free_mapped(staging->host);
-        tlob_leave(ctx, previous);
+        tlob_leave_cold(ctx, &visit);
     }
     free(staging);
     tlob_context_unref(ctx);

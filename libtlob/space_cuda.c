@@ -128,6 +128,12 @@ static void cuda_leave(const tlob_home *home, void *previous) {
         home->set_current(previous);
 }
 
+static int cuda_exchange_capture_mode(int mode) {
+    enum cudaStreamCaptureMode exchanged = (enum cudaStreamCaptureMode)mode;
+    reported(cudaThreadExchangeStreamCaptureMode(&exchanged));
+    return exchanged;
+}
+
 static int cuda_alloc(void **ptr, size_t bytes) {
     return reported(cudaMalloc(ptr, bytes));
 }
@@ -250,6 +256,7 @@ const tlob_space tlob_space_cuda = {
     .abandon = cuda_abandon,
     .enter = cuda_enter,
     .leave = cuda_leave,
+    .exchange_capture_mode = cuda_exchange_capture_mode,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .alloc_mapped = cuda_alloc_mapped,

@@ -49,6 +49,10 @@ static void host_leave(const tlob_home *home, void *previous) {
     (void)previous;
 }
 
+static int host_exchange_capture_mode(int mode) {
+    return mode;
+}
+
 static int host_alloc(void **ptr, size_t bytes) {
     return posix_memalign(ptr, ALIGNMENT, bytes) ? TLOB_CUDA_OUT_OF_MEMORY : 0;
 }
@@ -170,6 +174,7 @@ const tlob_space tlob_space_host = {
     .abandon = host_abandon,
     .enter = host_enter,
     .leave = host_leave,
+    .exchange_capture_mode = host_exchange_capture_mode,
     .alloc = host_alloc,
     .free = free,
     .alloc_mapped = host_alloc_mapped,

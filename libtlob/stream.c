@@ -62,8 +62,8 @@ static tlob_status open_lanes(tlob_stream *stream) {
 /* Everything an entry holds in the memory space; the caller's device is current again afterwards. */
 static tlob_status acquire(tlob_stream *stream) {
     const tlob_space *space = stream->ctx->space;
-    void *previous;
-    tlob_status status = tlob_enter(stream->ctx, &previous);
+    tlob_visit visit;
+    tlob_status status = tlob_enter_cold(stream->ctx, &visit);
     if (status != TLOB_OK)
         return status;
     if (stream->owns_cuda_stream)
@@ -73,16 +73,16 @@ static tlob_status acquire(tlob_stream *stream) {
                                 "cudaMalloc (workspace of a stream)");
     if (status == TLOB_OK)
         status = open_lanes(stream);
-    tlob_leave(stream->ctx, previous);
+    tlob_leave_cold(stream->ctx, &visit);
     return status;
 }
 
 void tlob_stream_release(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     const tlob_space *space = ctx->space;
-    void *previous;
+    tlob_visit visit;
     tlob_staging_destroy(&stream->staging); /* holds a reference to the context, even where the device is lost */
-    if (!tlob_enter_to_free(ctx, &previous))
+    if (!tlob_enter_to_free(ctx, &visit))
         return; /* with the device goes everything that there was to free, but for what vendors keep in host memory */
     space->stream_sync(stream->cuda_stream);
     for (int i = 0; i < ctx->n_backends; i++) {
@@ -95,7 +95,7 @@ void tlob_stream_release(tlob_stream *stream) {
     if (stream->owns_cuda_stream && stream->cuda_stream)
         space->stream_destroy(stream->cuda_stream);
     stream->cuda_stream = NULL;
-    tlob_leave(ctx, previous);
+    tlob_leave_cold(ctx, &visit);
 }
 
 tlob_status tlob_refuse_capture(const tlob_context *ctx, struct CUstream_st *cuda_stream, const char *operation,

@@ -48,7 +48,8 @@ Test(own_backend, the_parity_table_runs_on_it) {
 static const char *with_fault(tlob_backend_ops *row, int fault) {
     *row = naive;
     switch (fault) {
-    case 0: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 2 of the";
+    case 0: row->api = TLOB_BACKEND_API - 1; row->name = (const char *)1; return "version 1 of the";
+    case 15: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 3 of the";
     case 1: row->name = NULL; return "lower case letters";
     case 2: row->name = ""; return "lower case letters";
     case 3: row->name = "Naive"; return "'Naive'";
