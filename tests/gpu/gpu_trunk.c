@@ -1,4 +1,4 @@
-/* Linear layers and multi-head attention on a device: the oracle's cases in FP32, the reference values in TF32 too, then
+/* Linear layers and multi-head attention on a device: the oracle's cases in FP32, the reference values in TF32 too, and
  * what only a device has: which kernels are launched, and captures. */
 #include <dlfcn.h>
 #include <math.h>
@@ -116,8 +116,7 @@ static void count_kernel(const driver_calls *driver, cudaGraphNode_t node, launc
     CUDA_KERNEL_NODE_PARAMS params;
     const char *name = NULL;
     cr_assert_eq(driver->node_params(node, &params), CUDA_SUCCESS);
-    CUresult code =
-        params.func ? driver->function_name(&name, params.func) : driver->kernel_name(&name, params.kern);
+    CUresult code = params.func ? driver->function_name(&name, params.func) : driver->kernel_name(&name, params.kern);
     cr_assert(code == CUDA_SUCCESS && name, "a kernel without a name");
     n->affine += strstr(name, "tlob_affine_args") != NULL;
     n->finish += strstr(name, "tlob_finish_args") != NULL;
@@ -205,8 +204,8 @@ static void expect_launches(const char *what, tlob_mha_projection projection, pa
                             bool exact) {
     launches classic = launches_of("fixed:cublas_classic", projection, run);
     launches lt = launches_of("fixed:cublaslt", projection, run);
-    cr_log_info("%s: classic %d kernels, %d of them the vendor's; cublaslt %d, %d", what, all(&classic),
-                classic.vendor, all(&lt), lt.vendor);
+    cr_log_info("%s: classic %d kernels, %d of them the vendor's; cublaslt %d, %d", what, all(&classic), classic.vendor,
+                all(&lt), lt.vendor);
     cr_assert_eq(lt.affine + lt.finish, 0, "%s: cublaslt launches %d of libtlob's bias and epilogue kernels", what,
                  lt.affine + lt.finish);
     cr_assert_eq(classic.affine, affine, "%s: classic launches %d bias kernels, not %d", what, classic.affine, affine);

@@ -40,7 +40,8 @@ static outcome run_layer(lab *l, const tlob_linear *layer, int64_t n, const floa
     const int64_t in = layer->in, out = layer->out;
     const bool active = layer->activation != TLOB_ACTIVATION_NONE;
     array aw = lab_array(l, w, in * out, 0), ab = lab_array(l, b, out, 0), ax = lab_array(l, x, in * n, 0), aux;
-    array y = lab_array(l, NULL, out * n, 0), plain = lab_array(l, NULL, out * n, 0), ady = lab_array(l, dy, out * n, 0);
+    array y = lab_array(l, NULL, out * n, 0), plain = lab_array(l, NULL, out * n, 0);
+    array ady = lab_array(l, dy, out * n, 0);
     array dz = in_place || !active ? ady : lab_array(l, NULL, out * n, 0), dx = lab_array(l, NULL, in * n, 0);
     array dw = lab_array(l, NULL, in * out, 0), db = lab_array(l, NULL, out, 0);
     void *aux_at = aux_for(l, layer, n, &aux);
