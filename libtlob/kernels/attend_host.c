@@ -1,8 +1,6 @@
 #include <math.h>
 #include <string.h>
 
-#include <tlob/mha.h>
-
 #include "libtlob/kernels/table.h"
 
 /* The oracle of the attention: everything in double, each result rounded once. A row's statistics are computed again
@@ -66,7 +64,7 @@ static struct query query_with_dot(const tlob_attend_args *x, int64_t group, int
 
 static void forward_query(const tlob_attend_args *x, int64_t group, int64_t token) {
     const struct query q = query_of(x, group, token);
-    double o[TLOB_MHA_HEAD_DIM_MAX] = {0.0};
+    double o[TLOB_ATTEND_HEAD_DIM_MAX] = {0.0};
     for (int64_t j = 0; j < x->tokens; j++) {
         const float *v = x->v + q.base + j * x->in.token_stride;
         double p = probability(x, &q, j);
@@ -81,7 +79,7 @@ static void forward_query(const tlob_attend_args *x, int64_t group, int64_t toke
 
 static void backward_query(const tlob_attend_args *x, int64_t group, int64_t token) {
     const struct query q = query_with_dot(x, group, token);
-    double dq[TLOB_MHA_HEAD_DIM_MAX] = {0.0};
+    double dq[TLOB_ATTEND_HEAD_DIM_MAX] = {0.0};
     for (int64_t j = 0; j < x->tokens; j++) {
         const float *k = x->k + q.base + j * x->in.token_stride;
         double ds = probability(x, &q, j) * (d_probability(x, &q, j) - q.dot);
@@ -94,7 +92,7 @@ static void backward_query(const tlob_attend_args *x, int64_t group, int64_t tok
 }
 
 static void backward_keys(const tlob_attend_args *x, int64_t group, int64_t first, int64_t count) {
-    double dk[KEYS_AT_ONCE][TLOB_MHA_HEAD_DIM_MAX], dv[KEYS_AT_ONCE][TLOB_MHA_HEAD_DIM_MAX];
+    double dk[KEYS_AT_ONCE][TLOB_ATTEND_HEAD_DIM_MAX], dv[KEYS_AT_ONCE][TLOB_ATTEND_HEAD_DIM_MAX];
     memset(dk, 0, (size_t)count * sizeof(dk[0]));
     memset(dv, 0, (size_t)count * sizeof(dv[0]));
     for (int64_t i = 0; i < x->tokens; i++) {

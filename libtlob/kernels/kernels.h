@@ -36,6 +36,8 @@ typedef struct tlob_finish_args {
     tlob_gemm_operands x;
 } tlob_finish_args;
 
+#define TLOB_ATTEND_HEAD_DIM_MAX 128
+
 /** Where the tokens of an attention lie in a tensor, in elements; tlob_attend_args says how. */
 typedef struct tlob_attend_layout {
     int64_t inner_stride, outer_stride, token_stride;
@@ -55,7 +57,8 @@ typedef struct tlob_attend_layout {
  * Row r = g*tokens + t of the statistics belongs to token t of group g.
  */
 typedef struct tlob_attend_args {
-    int64_t groups, tokens, head_dim;
+    int64_t groups, tokens;
+    int64_t head_dim;       /**< 1 to TLOB_ATTEND_HEAD_DIM_MAX */
     int64_t inner;
     tlob_attend_layout in, out;
     tlob_compute compute;   /**< TF32: scores and sums may be formed on tensor cores from rounded inputs; FP32: they are not */
