@@ -70,5 +70,6 @@ bool bench_block(bench *b);
 bool bench_call(bench *b);
 bool bench_trunk(bench *b);
 bool bench_bias(bench *b);
+bool bench_determinism(bench *b);
 
 #endif

@@ -109,7 +109,7 @@ static const misuse misuses[] = {
     {"eval --message a --orderbook b --model c --part none", "not one of: all, training, validation"},
     {"parity --seed x", "--seed: 'x'"},
     {"bench", "say what to time"},
-    {"bench gemm", "not one of: qkv, block, call, trunk, bias"},
+    {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism"},
     {"bench qkv block", "unexpected argument 'block'"},
     {"bench qkv --repeat 0", "--repeat: '0'"},
     {"bench trunk --seq 0", "--seq: '0'"},
@@ -164,6 +164,7 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "bench block",
         "bench trunk",
         "bench bias",
+        "bench determinism",
     };
     for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
         const run_result *r = run(NO_GPU "$T %s", needs_gpu[i]);
@@ -702,7 +703,7 @@ Test(cli, bench_trunk_on_the_host) {
 }
 
 Test(cli, bench_of_what_the_gpu_alone_has_is_refused_on_the_host) {
-    const char *const all[] = {"bench call", "bench bias"};
+    const char *const all[] = {"bench call", "bench bias", "bench determinism"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const run_result *r = run("$T %s --device host --json", all[i]);
         expect_failure(r, 1, "needs a GPU", all[i]);
