@@ -50,7 +50,7 @@ typedef struct tlob_policy {
 typedef struct tlob_candidate {
     char backend[24]; /**< name of the backend */
     bool picked;      /**< whether it is the one that would run the problem */
-    bool able;        /**< whether it could run the problem here: built in, of this memory space, and supports() says yes */
+    bool able;        /**< whether it could run the problem here: built in, of this memory space, supports() says yes */
     char why[200];    /**< why not able, or why not picked, or by which rule it was picked */
 } tlob_candidate;
 
@@ -72,8 +72,8 @@ typedef struct tlob_explanation {
  * Reads a policy as users write it: "threshold", "threshold:96", "fixed:cublaslt".
  *
  * Errors: UNKNOWN_NAME lists the valid policies, or names a backend that is no possible name; ARGUMENT for a threshold
- * that is no number >= 1. Whether a named backend exists is known only with a context's own rows, and so is checked when
- * settings are resolved. `*policy` is written only on success. Thread-safe.
+ * that is no number >= 1. Whether a named backend exists is known only with a context's own rows, and so is checked
+ * when settings are resolved. `*policy` is written only on success. Thread-safe.
  */
 TLOB_API tlob_status tlob_policy_parse(const char *text, tlob_policy *policy);
 
@@ -81,8 +81,8 @@ TLOB_API tlob_status tlob_policy_parse(const char *text, tlob_policy *policy);
 TLOB_API void tlob_policy_print(const tlob_policy *policy, char *text, size_t size);
 
 /**
- * What `policy` decides for `gemm`, with the reason in words, through the code that tlob_gemm_run uses. A pure function:
- * needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as `threshold`.
+ * What `policy` decides for `gemm`, with the reason in words, through the code that tlob_gemm_run uses. A pure
+ * function: needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as `threshold`.
  *
  * Errors: ARGUMENT for an invalid problem or policy; POLICY where a callback fails. Thread-safe if the callback is.
  */

@@ -33,9 +33,10 @@ typedef enum tlob_compute {
  * column where the name ends in BIAS. GELU is the tanh form, 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))) (Hendrycks
  * and Gimpel 2016), as in cuBLASLt.
  *
- * Where the textbooks leave a choice, every backend does what cuBLASLt 13.1 was measured to do: a NaN in z gives 0 through
- * RELU and RELU_BIAS (but NaN from some algorithms of cublaslt), and NaN through RELU_AUX_BIAS and GELU; a mask has 0 where z < 0 and 1 elsewhere, so that the
- * gradient at z = 0 is 1; beta C is added before the mask or the derivative is applied.
+ * Where the textbooks leave a choice, every backend does what cuBLASLt 13.1 was measured to do: a NaN in z gives 0
+ * through RELU and RELU_BIAS (but NaN from some algorithms of cublaslt), and NaN through RELU_AUX_BIAS and GELU; a mask
+ * has 0 where z < 0 and 1 elsewhere, so that the gradient at z = 0 is 1; beta C is added before the mask or the
+ * derivative is applied.
  */
 typedef enum tlob_epilogue {
     TLOB_EPILOGUE_NONE,          /**< D = z */
@@ -83,8 +84,8 @@ typedef enum tlob_operation {
  * elements. C and D share ldc and stride_c. A plain value: copy it, compare it, keep it; tlob_gemm_init fills the
  * common case, so that a caller sets only what differs.
  *
- * beta = 0: C is not read. alpha = 0 or k = 0: the product is 0 and the rest still applies; A and B are not read, but by
- * BGRADA and BGRADB when k > 0.
+ * beta = 0: C is not read. alpha = 0 or k = 0: the product is 0 and the rest still applies; A and B are not read, but
+ * by BGRADA and BGRADB when k > 0.
  * m, n or batch = 0: nothing is read or written.
  */
 typedef struct tlob_gemm {
@@ -104,9 +105,9 @@ typedef struct tlob_gemm {
     float beta;          /**< 0, in the common case */
     tlob_compute compute;   /**< DEFAULT: the context's mode */
     tlob_epilogue epilogue; /**< what is done to the product before it is stored */
-    int64_t ld_aux;      /**< from one column of aux to the next. A mask: in bits, a multiple of 128, at least m; floats:
-                              at least m. Not looked at without aux */
-    int64_t stride_aux;  /**< of a batch: in bits for a mask, a multiple of 128; in floats else; outputs must be apart */
+    int64_t ld_aux;      /**< from one column of aux to the next. A mask: in bits, a multiple of 128, at least m;
+                              floats: at least m. Not looked at without aux */
+    int64_t stride_aux;  /**< of a batch: in bits for a mask, a multiple of 128; in floats else; outputs apart */
     int64_t stride_bias; /**< of a batch, between the biases or the bgrads; 0 shares a bias, bgrads must be apart */
 } tlob_gemm;
 
@@ -142,15 +143,15 @@ TLOB_API tlob_status tlob_gemm_check(const tlob_gemm *gemm);
 /**
  * Enqueues a product on `stream`, on the backend that the policy of the stream's context chooses.
  *
- * Asynchronous on a CUDA context: returns when the work is enqueued. A warm problem (same shape, layout and alignment as
- * an earlier call on this stream) allocates nothing and may be captured in a CUDA graph.
+ * Asynchronous on a CUDA context: returns when the work is enqueued. A warm problem (same shape, layout and alignment
+ * as an earlier call on this stream) allocates nothing and may be captured in a CUDA graph.
  *
  * Thread-safety: distinct streams may be used from distinct threads; one stream from one thread at a time.
  *
  * Errors: ARGUMENT names the argument; MEMORY_SPACE the pointer; POLICY a choice that the context does not have;
  * UNSUPPORTED backend and reason; NOT_WARM a cold call during capture; BACKEND carries the vendor's status; CUDA,
- * OUT_OF_MEMORY and NO_DEVICE (after a fork) what the device lacks; CLOSED a destroyed context. After any of these nothing
- * else has been tried.
+ * OUT_OF_MEMORY and NO_DEVICE (after a fork) what the device lacks; CLOSED a destroyed context. After any of these
+ * nothing else has been tried.
  */
 TLOB_API tlob_status tlob_gemm_run(struct tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 

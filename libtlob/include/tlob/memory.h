@@ -33,7 +33,8 @@ TLOB_API size_t tlob_buffer_bytes(const tlob_buffer *buffer);
  * Pinned host memory that the device sees too. Host to device goes through such memory only: write through the host
  * pointer, then enqueue a copy, so that no pageable copy can race a non-blocking stream. One staging buffer has at most
  * one transfer in flight; tlob_staging_acquire waits for it. A transfer that is captured into a graph copies again at
- * each launch of the graph: to wait for such a copy, and to keep the staging as long as the graph, is the caller's task.
+ * each launch of the graph: to wait for such a copy, and to keep the staging as long as the graph, is the caller's
+ * task.
  */
 typedef struct tlob_staging tlob_staging;
 
@@ -65,7 +66,8 @@ TLOB_API tlob_status tlob_staging_download(tlob_staging *staging, tlob_stream *s
  */
 TLOB_API tlob_status tlob_upload(tlob_stream *stream, void *dst, const void *src, size_t bytes);
 
-/** Copies from memory of the stream's context to any host memory, after the stream's earlier work. Blocking. As above. */
+/** Copies from memory of the stream's context to any host memory, after the stream's earlier work. Blocking. Errors: as
+ *  above. */
 TLOB_API tlob_status tlob_download(tlob_stream *stream, void *dst, const void *src, size_t bytes);
 
 /** Sets `bytes` bytes to `value` (0 to 255). Asynchronous. Errors: ARGUMENT, MEMORY_SPACE, CLOSED, CUDA. */

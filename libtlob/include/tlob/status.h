@@ -20,7 +20,7 @@ extern "C" {
     X(ERR_NO_DEVICE, 7, "there is no such CUDA device, or no usable driver")                                           \
     X(ERR_OUT_OF_MEMORY, 8, "memory could not be allocated")                                                           \
     X(ERR_UNSUPPORTED, 9, "the backend cannot do this problem")                                                        \
-    X(ERR_NOT_WARM, 10, "a cold or blocking call was made while its stream is being captured")                                     \
+    X(ERR_NOT_WARM, 10, "a cold or blocking call was made while its stream is being captured")                         \
     X(ERR_BACKEND, 11, "the vendor library reported a failure")                                                        \
     X(ERR_CUDA, 12, "the CUDA runtime reported a failure")                                                             \
     X(ERR_POLICY, 13, "the dispatch policy failed or chose a backend that the context does not have")                  \

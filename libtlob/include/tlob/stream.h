@@ -11,8 +11,8 @@ extern "C" {
 struct CUstream_st; /* what cudaStream_t points to */
 
 /**
- * A stream of a context, with its classic handle, its Lt handle, and one workspace shared by the two. Work on one stream
- * runs in the order of the calls. On a host context every call has finished when it returns.
+ * A stream of a context, with its classic handle, its Lt handle, and one workspace shared by the two. Work on one
+ * stream runs in the order of the calls. On a host context every call has finished when it returns.
  *
  * Thread-safety: distinct streams from distinct threads; one stream from one thread at a time.
  */
