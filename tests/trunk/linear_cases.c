@@ -110,7 +110,8 @@ void case_linear_reference(lab *l) {
 void case_linear_shapes(lab *l) {
     static const struct {
         int64_t in, out, n;
-    } sizes[] = {{1, 1, 1}, {1, 3, 5}, {3, 1, 2}, {5, 129, 3}, {129, 5, 7}, {31, 33, 65}, {128, 256, 1}, {65, 127, 9}};
+    } sizes[] = {{1, 1, 1},    {1, 3, 5},     {3, 1, 2},    {5, 129, 3}, {129, 5, 7},
+                 {31, 33, 65}, {128, 256, 1}, {65, 127, 9}, {5, 3, 2049}};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const int64_t in = sizes[i].in, out = sizes[i].out, n = sizes[i].n;
         float *w = lab_random(in * out, 1.0f, 61), *b = lab_random(out, 1.0f, 62), *x = lab_random(in * n, 1.5f, 63);
