@@ -416,10 +416,10 @@ static void tell(const tlob_plan *plan, bool deterministic, tlob_lane_plan *told
         snprintf(cluster, sizeof(cluster), " cluster id %u", cluster_of(plan));
     print_tile(config_of(plan, CUBLASLT_ALGO_CONFIG_TILE_ID), tile, sizeof(tile));
     snprintf(told->algorithm, sizeof(told->algorithm),
-             "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u%s%s",
+             "algo %u tile %s stages id %u split-k %d reduction %u swizzle %u%s%s",
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_ID), tile,
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             (int)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING), cluster,
              deterministic ? ", deterministic" : "");
