@@ -15,13 +15,8 @@
 #define OWN          (16 * WARPS) /* each warp owns the 16 rows of an mma */
 #define ALL_LANES    0xffffffffu
 #define TILED_ARCH   800          /* where mma on TF32 and cp.async begin: sm_80 */
-#define SIGN_AND_MAX 0xffffe000u  /* the bits of a float that TF32 has */
-
-/** Tokens of a tile that is walked through: as many as leave room for it in shared memory and for its scores, which FP32
- *  has twice for a while, in the registers. */
-static constexpr __host__ __device__ int walk_of(int d, bool fp32) {
-    return d <= 32 && !fp32 ? 64 : 32;
-}
+#define TF32_BITS    0xffffe000u  /* of a float's */
+#define SHARED_MAX   (99 * 1024)  /* bytes: a block may have them on every device, and two blocks fit on sm_80 and sm_90 */
 
 /** Floats from row to row of a tile. Four more than a row has: then neither ldmatrix, which takes 4 floats of 8 rows, nor
  *  the loads of one float of 8 columns in every second row meet in a bank. */
@@ -31,11 +26,12 @@ static constexpr __host__ __device__ int pitch_of(int d) {
 
 /* --- tiles in shared memory ------------------------------------------------------------------------------------- */
 
-/** Rounded to TF32, to nearest. What would become infinite is cut instead: 0 times it must stay 0. */
+/**
+ * What the mma, which cuts the bits that TF32 does not have, makes x rounded to nearest of. The largest numbers, which
+ * would become infinite, are cut: 0 times them must stay 0. So are infinity and NaN, whose bits must not carry.
+ */
 static __device__ float rounded(float x) {
-    uint32_t bits = __float_as_uint(x);
-    bool room = (bits & 0x7fffffffu) < 0x7f7ff000u;
-    return __uint_as_float((room ? bits + 0x1000u : bits) & SIGN_AND_MAX);
+    return fabsf(x) < 0x1.ffep127f ? __uint_as_float(__float_as_uint(x) + 0x1000u) : x;
 }
 
 template <int BYTES> static __device__ void copy_async(float *to, const float *from, bool there) {
@@ -112,7 +108,7 @@ template <bool FP32, int N> static __device__ operand<N> split(const float (&x)[
     for (int i = 0; i < N; i++) {
         s.high[i] = __float_as_uint(x[i]);
         if (FP32) {
-            s.high[i] &= SIGN_AND_MAX; /* cut: rounded, the largest numbers would become infinite */
+            s.high[i] &= TF32_BITS; /* cut: rounded, the largest numbers would become infinite */
             s.low[i] = __float_as_uint(x[i] - __uint_as_float(s.high[i]));
         }
     }
@@ -313,8 +309,7 @@ struct tokens_at {
 };
 
 /** Two tensors' own tiles and walked tiles in shared memory. */
-template <int D, bool FP32> struct pair_of_tiles {
-    static constexpr int WALK = walk_of(D, FP32);
+template <int WALK, int D, bool FP32> struct pair_of_tiles {
     typedef tile<OWN, D> own_tile;
     typedef tile<WALK, D> walked_tile;
 
@@ -359,9 +354,18 @@ template <int D, bool FP32> struct pair_of_tiles {
 struct forward_kernel {
     static constexpr int OWN_TILES = 1;
 
+    /** Blocks of threads that share a multiprocessor at least, which bounds the registers of each. */
+    static constexpr __host__ __device__ int blocks(int d, bool) {
+        return d <= 32 ? 4 : 2;
+    }
+    /** Tokens of a tile that is walked through: as many as registers have room for their scores, in FP32 in two parts. */
+    static constexpr __host__ __device__ int walk(int d, bool fp32) {
+        return d <= 32 && !fp32 ? 64 : 32;
+    }
+
     template <int D, bool FP32> static __device__ void run(const tlob_attend_args &x, const tiling &t, float *shared) {
-        typedef pair_of_tiles<D, FP32> tiles;
-        constexpr int N = tiles::WALK / 8;
+        constexpr int WALK = walk(D, FP32), N = WALK / 8;
+        typedef pair_of_tiles<WALK, D, FP32> tiles;
         const own_place at = own_place_of(x, t);
         const int d = (int)x.head_dim;
         const tokens_at q = {x.q + at.group.in, x.in.token_stride}, k = {x.k + at.group.in, x.in.token_stride},
@@ -430,6 +434,14 @@ struct forward_kernel {
 struct query_kernel {
     static constexpr int OWN_TILES = 2;
 
+    static constexpr __host__ __device__ int blocks(int d, bool fp32) {
+        return forward_kernel::blocks(d, fp32);
+    }
+
+    static constexpr __host__ __device__ int walk(int d, bool fp32) {
+        return forward_kernel::walk(d, fp32);
+    }
+
     /** A row's dO . O, each of its four lanes a quarter. */
     static __device__ float row_dot(const float *d_o, const float *o, int head_dim, bool vectors) {
         float sum = 0.0f;
@@ -446,8 +458,8 @@ struct query_kernel {
     }
 
     template <int D, bool FP32> static __device__ void run(const tlob_attend_args &x, const tiling &t, float *shared) {
-        typedef pair_of_tiles<D, FP32> tiles;
-        constexpr int N = tiles::WALK / 8;
+        constexpr int WALK = walk(D, FP32), N = WALK / 8;
+        typedef pair_of_tiles<WALK, D, FP32> tiles;
         const own_place at = own_place_of(x, t);
         const int d = (int)x.head_dim;
         const tokens_at q = {x.q + at.group.in, x.in.token_stride}, k = {x.k + at.group.in, x.in.token_stride},
@@ -492,9 +504,17 @@ struct query_kernel {
 struct key_kernel {
     static constexpr int OWN_TILES = 2;
 
+    static constexpr __host__ __device__ int blocks(int d, bool fp32) {
+        return d <= 32 ? fp32 ? 3 : 4 : 2;
+    }
+
+    static constexpr __host__ __device__ int walk(int, bool) {
+        return 32;
+    }
+
     template <int D, bool FP32> static __device__ void run(const tlob_attend_args &x, const tiling &t, float *shared) {
-        typedef pair_of_tiles<D, FP32> tiles;
-        constexpr int N = tiles::WALK / 8;
+        constexpr int WALK = walk(D, FP32), N = WALK / 8;
+        typedef pair_of_tiles<WALK, D, FP32> tiles;
         const own_place at = own_place_of(x, t);
         const int d = (int)x.head_dim;
         const int64_t stride = x.in.token_stride;
@@ -507,19 +527,20 @@ struct key_kernel {
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         tiles::walk(x, t, shared, OWN_TILES, q, d_o, [&](const float *queries, const float *d_outs, int64_t from) {
             float p[N][4], ds[N][4];
+            const float *max = x.row_max + at.group.row + from, *inv_sum = x.row_inv_sum + at.group.row + from,
+                        *dot = x.row_dot + at.group.row + from;
+            const int last = x.tokens - from < WALK ? (int)(x.tokens - from) - 1 : WALK - 1;
             dot_products<FP32, D>(p, own_k, queries);
             dot_products<FP32, D>(ds, own_v, d_outs);
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int column = 0; column < 2; column++) {
-                    const int64_t token = from + 8 * n + first_column() + column;
-                    const int64_t row = at.group.row + (token < x.tokens ? token : x.tokens - 1);
-                    const float max = x.row_max[row], inv_sum = x.row_inv_sum[row], dot = x.row_dot[row];
+                    const int row = min(8 * n + first_column() + column, last);
 #pragma unroll
                     for (int i = column; i < 4; i += 2) {
-                        p[n][i] = weight_of<FP32>(t.scale * p[n][i], max) * inv_sum;
-                        ds[n][i] = p[n][i] * (ds[n][i] - dot);
+                        p[n][i] = weight_of<FP32>(t.scale * p[n][i], max[row]) * inv_sum[row];
+                        ds[n][i] = p[n][i] * (ds[n][i] - dot[row]);
                     }
                 }
             fill_past(p, x.tokens - from, 0.0f);
@@ -535,7 +556,7 @@ struct key_kernel {
 };
 
 template <class Kernel, int D, bool FP32>
-static __global__ void __launch_bounds__(THREADS) attend_tiled(tlob_attend_args x, tiling t) {
+static __global__ void __launch_bounds__(THREADS, Kernel::blocks(D, FP32)) attend_tiled(tlob_attend_args x, tiling t) {
 #if __CUDA_ARCH__ >= TILED_ARCH
     extern __shared__ float4 shared[];
     Kernel::template run<D, FP32>(x, t, (float *)shared);
@@ -554,22 +575,18 @@ static int taken(cudaError_t code) {
 }
 
 template <class Kernel, int D, bool FP32> static int run(struct CUstream_st *stream, const tlob_attend_args *x) {
-    typedef pair_of_tiles<D, FP32> tiles;
+    constexpr int WALK = Kernel::walk(D, FP32);
+    constexpr int own = Kernel::OWN_TILES * tile<OWN, D>::size * (int)sizeof(float);
+    constexpr int walked = 2 * tile<WALK, D>::size * (int)sizeof(float);
+    static_assert(own + walked <= SHARED_MAX, "a tile of its own and one to walk through must fit");
     const int64_t own_tiles = (x->tokens - 1) / OWN + 1, blocks = x->groups * own_tiles;
     if (blocks <= 0)
         return 0;
     if (blocks > INT32_MAX)
         return (int)cudaErrorInvalidConfiguration;
-    const int own = Kernel::OWN_TILES * tiles::own_tile::size * (int)sizeof(float);
-    const int walked = 2 * tiles::walked_tile::size * (int)sizeof(float);
-    int device, limit, code = taken(cudaGetDevice(&device));
-    if (!code)
-        code = taken(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    if (code)
-        return code;
-    const int buffers = x->tokens > tiles::WALK && own + 2 * walked <= limit ? 2 : 1;
+    const int buffers = x->tokens > WALK && own + 2 * walked <= SHARED_MAX ? 2 : 1;
     void (*kernel)(tlob_attend_args, tiling) = attend_tiled<Kernel, D, FP32>;
-    code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, own + buffers * walked));
+    int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, own + buffers * walked));
     if (code)
         return code;
     const tiling t = {(float)(1.0 / sqrt((double)x->head_dim)), (int)own_tiles, buffers, vectors_fit(x)};
