@@ -1,5 +1,5 @@
-/** What the two families of attention kernels share, and which of them serves: a thread for each token (attend.cu), or
- *  tiles on tensor cores (attend_tiled.cu). */
+/** What the two families of attention kernels share: a thread for each token (attend.cu, which also chooses), and tiles
+ *  on tensor cores (attend_tiles.cuh). */
 #ifndef TLOB_KERNELS_ATTEND_CUH
 #define TLOB_KERNELS_ATTEND_CUH
 
@@ -20,11 +20,8 @@ static inline bool vectors_fit(const tlob_attend_args *x) {
     return address % 16 == 0 && elements % 4 == 0;
 }
 
-/**
- * Whether tiles serve: a function of the shape and of the architecture that the code on the current device was compiled
- * for. Shorter tokens, or fewer, would leave most of a tile empty.
- */
-bool tlob_attend_tiles_serve(const tlob_attend_args *x);
+/** Where mma on TF32 and cp.async begin, as __CUDA_ARCH__ counts. */
+#define TLOB_ATTEND_TILES_ARCH 800
 
 int tlob_attend_tiled_forward(struct CUstream_st *stream, const tlob_attend_args *x);
 int tlob_attend_tiled_backward(struct CUstream_st *stream, const tlob_attend_args *x);

@@ -1,6 +1,4 @@
-#include "libtlob/kernels/attend.cuh"
-
-/*
+/**
  * Attention in tiles on tensor cores, after FlashAttention-2 (Dao 2023): a block of threads keeps OWN tokens of a group
  * in shared memory and walks through the group's others tile by tile; no score leaves its registers. Forward and the
  * gradient of Q own queries and walk through keys, the gradients of K and V own keys and walk through queries: three
@@ -10,13 +8,17 @@
  * them, high high + (low high + high low), which keeps 21 bits of each operand (the 3xTF32 of CUTLASS). The tensor cores
  * round sums towards zero, so FP32 adds up long sums, those over tiles, in registers, as Ootomo and Yokota (2022) do.
  */
-#define WARPS        4
-#define THREADS      (32 * WARPS)
-#define OWN          (16 * WARPS) /* each warp owns the 16 rows of an mma */
-#define ALL_LANES    0xffffffffu
-#define TILED_ARCH   800          /* where mma on TF32 and cp.async begin: sm_80 */
-#define TF32_BITS    0xffffe000u  /* of a float's */
-#define SHARED_MAX   (99 * 1024)  /* bytes: a block may have them on every device, and two blocks fit on sm_80 and sm_90 */
+#ifndef TLOB_KERNELS_ATTEND_TILES_CUH
+#define TLOB_KERNELS_ATTEND_TILES_CUH
+
+#include "libtlob/kernels/attend.cuh"
+
+#define WARPS      4
+#define THREADS    (32 * WARPS)
+#define OWN        (16 * WARPS) /* each warp owns the 16 rows of an mma */
+#define ALL_LANES  0xffffffffu
+#define TF32_BITS  0xffffe000u /* of a float's */
+#define SHARED_MAX (99 * 1024) /* bytes: a block may have them on every device, and two blocks fit on an sm_90 */
 
 /** Floats from row to row of a tile. Four more than a row has: then neither ldmatrix, which takes 4 floats of 8 rows, nor
  *  the loads of one float of 8 columns in every second row meet in a bank. */
@@ -51,32 +53,30 @@ static __device__ void wait_for_copies() {
 template <int ROWS, int D> struct tile {
     static constexpr int size = ROWS * pitch_of(D);
 
-    template <class Use> static __device__ void each_four(Use use) {
-#pragma unroll 4
+    /** AT_ONCE of the fours in one turn of the loop. */
+    template <int AT_ONCE, class Use> static __device__ void each_four(Use use) {
+#pragma unroll AT_ONCE
         for (int i = threadIdx.x; i < ROWS * D / 4; i += THREADS)
             use(i / (D / 4), i % (D / 4) * 4);
     }
 
     /** Begins to copy `rows` tokens of head_dim floats; 0 takes the place of what lies beyond either. */
     static __device__ void fetch(float *to, const float *from, int64_t stride, int64_t rows, int head_dim, bool vectors) {
-        each_four([&](int row, int e) {
-            const bool row_there = row < rows;
-            const float *at = from + (row_there ? row * stride : 0);
+        each_four<1>([&](int row, int e) { /* no more: addresses worked out ahead would take the products' registers */
+            const float *at = row < rows ? from + row * stride : from;
+            const int there = row < rows ? head_dim - e : 0;
             float *put = to + row * pitch_of(D) + e;
             if (vectors) {
-                const bool there = row_there && e < head_dim;
-                copy_async<16>(put, there ? at + e : from, there);
+                copy_async<16>(put, there > 0 ? at + e : from, there > 0);
                 return;
             }
-            for (int i = 0; i < 4; i++) {
-                const bool there = row_there && e + i < head_dim;
-                copy_async<4>(put + i, there ? at + e + i : from, there);
-            }
+            for (int i = 0; i < 4; i++)
+                copy_async<4>(put + i, i < there ? at + e + i : from, i < there);
         });
     }
 
     static __device__ void round(float *t) {
-        each_four([&](int row, int e) {
+        each_four<4>([&](int row, int e) {
             float4 *four = (float4 *)(t + row * pitch_of(D) + e);
             *four = make_float4(rounded(four->x), rounded(four->y), rounded(four->z), rounded(four->w));
         });
@@ -159,7 +159,7 @@ static __device__ void dot_products(float (&c)[N][4], const float *a, const floa
 #pragma unroll
         for (int i = 0; i < 4; i++)
             c[n][i] = 0.0f;
-#pragma unroll 4
+#pragma unroll 2
     for (int e = 0; e < D; e += 8) {
         float rows[4];
         load_parts(rows, a + e);
@@ -184,7 +184,7 @@ static __device__ void dot_products(float (&c)[N][4], const float *a, const floa
 /** sums += P B for the 16 x 8 N factors that a product left in registers, 8 N rows of B, D columns. */
 template <bool FP32, int D, int N>
 static __device__ void add_rows(float (&sums)[D / 8][4], const float (&p)[N][4], const float *b) {
-    constexpr int AT_ONCE = FP32 && D / 8 > 4 ? 4 : D / 8; /* fresh sums of FP32 must fit in the registers */
+    constexpr int AT_ONCE = FP32 ? (D > 64 ? 2 : D / 8 < 4 ? D / 8 : 4) : D / 8; /* fresh sums of FP32 must fit in the registers */
     b += first_column() * pitch_of(D) + upper_row();
 #pragma unroll
     for (int first = 0; first < D / 8; first += AT_ONCE) {
@@ -262,7 +262,7 @@ static __device__ void store_rows(float *to, int64_t stride, int64_t rows, int h
     }
 }
 
-/* --- kernels ---------------------------------------------------------------------------------------------------- */
+/* --- where a block of threads works ----------------------------------------------------------------------------- */
 
 /** What every kernel is given beside the operands. */
 struct tiling {
@@ -351,217 +351,13 @@ template <int WALK, int D, bool FP32> struct pair_of_tiles {
     }
 };
 
-struct forward_kernel {
-    static constexpr int OWN_TILES = 1;
-
-    /** Blocks of threads that share a multiprocessor at least, which bounds the registers of each. */
-    static constexpr __host__ __device__ int blocks(int d, bool) {
-        return d <= 32 ? 4 : 2;
-    }
-    /** Tokens of a tile that is walked through: as many as registers have room for their scores, in FP32 in two parts. */
-    static constexpr __host__ __device__ int walk(int d, bool fp32) {
-        return d <= 32 && !fp32 ? 64 : 32;
-    }
-
-    template <int D, bool FP32> static __device__ void run(const tlob_attend_args &x, const tiling &t, float *shared) {
-        constexpr int WALK = walk(D, FP32), N = WALK / 8;
-        typedef pair_of_tiles<WALK, D, FP32> tiles;
-        const own_place at = own_place_of(x, t);
-        const int d = (int)x.head_dim;
-        const tokens_at q = {x.q + at.group.in, x.in.token_stride}, k = {x.k + at.group.in, x.in.token_stride},
-                        v = {x.v + at.group.in, x.in.token_stride};
-        const float *own = shared + at.warp_row * pitch_of(D);
-        float o[D / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
-
-        tiles::own_tile::fetch(shared, q.first + at.first * q.stride, q.stride, at.left, d, t.vectors);
-        tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t from) {
-            float p[N][4];
-            dot_products<FP32, D>(p, own, keys);
-            float now[2] = {max[0], max[1]};
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    p[n][i] *= t.scale;
-            fill_past(p, x.tokens - from, -INFINITY);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    now[i / 2] = fmaxf(now[i / 2], p[n][i]);
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                now[half] = row_max(now[half]);
-                const float shrink = weight_of<FP32>(max[half], now[half]);
-                max[half] = now[half];
-                sum[half] *= shrink;
-#pragma unroll
-                for (int n = 0; n < D / 8; n++) {
-                    o[n][2 * half] *= shrink;
-                    o[n][2 * half + 1] *= shrink;
-                }
-            }
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    p[n][i] = weight_of<FP32>(p[n][i], max[i / 2]);
-            fill_past(p, x.tokens - from, 0.0f); /* a row whose every score is -infinite weighs them all alike */
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    sum[i / 2] += p[n][i];
-            add_rows<FP32, D>(o, p, values);
-        });
-
-        const float inv_sum[2] = {1.0f / row_sum(sum[0]), 1.0f / row_sum(sum[1])};
-        const int64_t first = at.first + at.warp_row;
-        store_rows<D>(x.o + at.group.out + first * x.out.token_stride, x.out.token_stride, at.warp_left, d, t.vectors, o,
-                      inv_sum);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = upper_row() + 8 * half;
-            if (first_column() == 0 && row < at.warp_left) {
-                x.row_max[at.group.row + first + row] = max[half];
-                x.row_inv_sum[at.group.row + first + row] = inv_sum[half];
-            }
-        }
-    }
-};
-
-/** dq = scale * sum over keys of dS k, with dS = P * (dP - rowsum(dP * P)) and rowsum(dP * P) = dO . O. */
-struct query_kernel {
-    static constexpr int OWN_TILES = 2;
-
-    static constexpr __host__ __device__ int blocks(int d, bool fp32) {
-        return forward_kernel::blocks(d, fp32);
-    }
-
-    static constexpr __host__ __device__ int walk(int d, bool fp32) {
-        return forward_kernel::walk(d, fp32);
-    }
-
-    /** A row's dO . O, each of its four lanes a quarter. */
-    static __device__ float row_dot(const float *d_o, const float *o, int head_dim, bool vectors) {
-        float sum = 0.0f;
-        if (vectors) {
-            for (int e = threadIdx.x % 4 * 4; e < head_dim; e += 16) {
-                const float4 a = *(const float4 *)(d_o + e), b = *(const float4 *)(o + e);
-                sum = fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, fmaf(a.w, b.w, sum))));
-            }
-        } else {
-            for (int e = threadIdx.x % 4; e < head_dim; e += 4)
-                sum = fmaf(d_o[e], o[e], sum);
-        }
-        return row_sum(sum);
-    }
-
-    template <int D, bool FP32> static __device__ void run(const tlob_attend_args &x, const tiling &t, float *shared) {
-        constexpr int WALK = walk(D, FP32), N = WALK / 8;
-        typedef pair_of_tiles<WALK, D, FP32> tiles;
-        const own_place at = own_place_of(x, t);
-        const int d = (int)x.head_dim;
-        const tokens_at q = {x.q + at.group.in, x.in.token_stride}, k = {x.k + at.group.in, x.in.token_stride},
-                        v = {x.v + at.group.in, x.in.token_stride}, d_o = {x.d_o + at.group.out, x.out.token_stride};
-        const float *own_q = shared + at.warp_row * pitch_of(D), *own_d_o = own_q + tiles::own_tile::size;
-        tiles::own_tile::fetch(shared, q.first + at.first * q.stride, q.stride, at.left, d, t.vectors);
-        tiles::own_tile::fetch(shared + tiles::own_tile::size, d_o.first + at.first * d_o.stride, d_o.stride, at.left, d,
-                               t.vectors);
-
-        float max[2], inv_sum[2], dot[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int64_t token = at.first + at.warp_row + upper_row() + 8 * half;
-            const int64_t there = token < x.tokens ? token : x.tokens - 1, row = at.group.row + there;
-            max[half] = x.row_max[row];
-            inv_sum[half] = x.row_inv_sum[row];
-            dot[half] = row_dot(d_o.first + there * d_o.stride, x.o + at.group.out + there * d_o.stride, d, t.vectors);
-            if (first_column() == 0 && token < x.tokens)
-                x.row_dot[row] = dot[half];
-        }
-
-        float dq[D / 8][4] = {};
-        tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t from) {
-            float p[N][4], ds[N][4];
-            dot_products<FP32, D>(p, own_q, keys);
-            dot_products<FP32, D>(ds, own_d_o, values);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    ds[n][i] = weight_of<FP32>(t.scale * p[n][i], max[i / 2]) * inv_sum[i / 2] * (ds[n][i] - dot[i / 2]);
-            fill_past(ds, x.tokens - from, 0.0f);
-            add_rows<FP32, D>(dq, ds, keys);
-        });
-        const float scale[2] = {t.scale, t.scale};
-        store_rows<D>(x.dq + at.group.in + (at.first + at.warp_row) * q.stride, q.stride, at.warp_left, d, t.vectors, dq,
-                      scale);
-    }
-};
-
-/** dk = scale * sum over queries of dS q, dv = sum over queries of P dO; after query_kernel. Scores lie transposed. */
-struct key_kernel {
-    static constexpr int OWN_TILES = 2;
-
-    static constexpr __host__ __device__ int blocks(int d, bool fp32) {
-        return d <= 32 ? fp32 ? 3 : 4 : 2;
-    }
-
-    static constexpr __host__ __device__ int walk(int, bool) {
-        return 32;
-    }
-
-    template <int D, bool FP32> static __device__ void run(const tlob_attend_args &x, const tiling &t, float *shared) {
-        constexpr int WALK = walk(D, FP32), N = WALK / 8;
-        typedef pair_of_tiles<WALK, D, FP32> tiles;
-        const own_place at = own_place_of(x, t);
-        const int d = (int)x.head_dim;
-        const int64_t stride = x.in.token_stride;
-        const tokens_at q = {x.q + at.group.in, stride}, d_o = {x.d_o + at.group.out, x.out.token_stride};
-        const float *own_k = shared + at.warp_row * pitch_of(D), *own_v = own_k + tiles::own_tile::size;
-        tiles::own_tile::fetch(shared, x.k + at.group.in + at.first * stride, stride, at.left, d, t.vectors);
-        tiles::own_tile::fetch(shared + tiles::own_tile::size, x.v + at.group.in + at.first * stride, stride, at.left, d,
-                               t.vectors);
-
-        float dk[D / 8][4] = {}, dv[D / 8][4] = {};
-        tiles::walk(x, t, shared, OWN_TILES, q, d_o, [&](const float *queries, const float *d_outs, int64_t from) {
-            float p[N][4], ds[N][4];
-            const float *max = x.row_max + at.group.row + from, *inv_sum = x.row_inv_sum + at.group.row + from,
-                        *dot = x.row_dot + at.group.row + from;
-            const int last = x.tokens - from < WALK ? (int)(x.tokens - from) - 1 : WALK - 1;
-            dot_products<FP32, D>(p, own_k, queries);
-            dot_products<FP32, D>(ds, own_v, d_outs);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int column = 0; column < 2; column++) {
-                    const int row = min(8 * n + first_column() + column, last);
-#pragma unroll
-                    for (int i = column; i < 4; i += 2) {
-                        p[n][i] = weight_of<FP32>(t.scale * p[n][i], max[row]) * inv_sum[row];
-                        ds[n][i] = p[n][i] * (ds[n][i] - dot[row]);
-                    }
-                }
-            fill_past(p, x.tokens - from, 0.0f);
-            fill_past(ds, x.tokens - from, 0.0f);
-            add_rows<FP32, D>(dv, p, d_outs);
-            add_rows<FP32, D>(dk, ds, queries);
-        });
-        const int64_t to = at.group.in + (at.first + at.warp_row) * stride;
-        const float scale[2] = {t.scale, t.scale}, one[2] = {1.0f, 1.0f};
-        store_rows<D>(x.dk + to, stride, at.warp_left, d, t.vectors, dk, scale);
-        store_rows<D>(x.dv + to, stride, at.warp_left, d, t.vectors, dv, one);
-    }
-};
-
 template <class Kernel, int D, bool FP32>
 static __global__ void __launch_bounds__(THREADS, Kernel::blocks(D, FP32)) attend_tiled(tlob_attend_args x, tiling t) {
-#if __CUDA_ARCH__ >= TILED_ARCH
+#if __CUDA_ARCH__ >= TLOB_ATTEND_TILES_ARCH
     extern __shared__ float4 shared[];
     Kernel::template run<D, FP32>(x, t, (float *)shared);
 #else
-    __trap(); /* tlob_attend_tiles_serve knows */
+    __trap(); /* attend.cu sends nothing here */
 #endif
 }
 
@@ -599,7 +395,7 @@ template <class Kernel, int D, bool FP32> static int run(struct CUstream_st *str
 }
 
 template <class Kernel, int D> static int run_in(struct CUstream_st *stream, const tlob_attend_args *x) {
-    return x->compute == TLOB_COMPUTE_FP32 ? run<Kernel, D, true>(stream, x) : run<Kernel, D, false>(stream, x);
+    return x->compute == TLOB_COMPUTE_TF32 ? run<Kernel, D, false>(stream, x) : run<Kernel, D, true>(stream, x);
 }
 
 template <class Kernel> static int run_sized(struct CUstream_st *stream, const tlob_attend_args *x) {
@@ -612,19 +408,4 @@ template <class Kernel> static int run_sized(struct CUstream_st *stream, const t
     return run_in<Kernel, 128>(stream, x);
 }
 
-bool tlob_attend_tiles_serve(const tlob_attend_args *x) {
-    if (x->tokens < 16 || x->head_dim < 8 || x->head_dim > 128)
-        return false;
-    cudaFuncAttributes compiled;
-    return taken(cudaFuncGetAttributes(&compiled, attend_tiled<forward_kernel, 16, false>)) == 0 &&
-           compiled.ptxVersion * 10 >= TILED_ARCH;
-}
-
-int tlob_attend_tiled_forward(struct CUstream_st *stream, const tlob_attend_args *x) {
-    return run_sized<forward_kernel>(stream, x);
-}
-
-int tlob_attend_tiled_backward(struct CUstream_st *stream, const tlob_attend_args *x) {
-    int code = run_sized<query_kernel>(stream, x);
-    return code ? code : run_sized<key_kernel>(stream, x);
-}
+#endif
