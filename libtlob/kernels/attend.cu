@@ -1,4 +1,6 @@
-#include "libtlob/kernels/launch.cuh"
+#include <type_traits>
+
+#include "libtlob/kernels/attend.cuh"
 #include "libtlob/kernels/table.h"
 
 /*
@@ -122,17 +124,37 @@ template <int D, bool EXACT, bool VEC> struct token_row {
     }
 };
 
-/** exp(score - max): 1 at the maximum itself, even an infinite one; a NaN score is equal to nothing and stays NaN. */
-static __device__ float weight_of(float score, float max) {
-    return score == max ? 1.0f : expf(score - max);
-}
+/** A row that would not fit in the registers and stays where it lies; sums as a token_row. */
+template <bool VEC> struct far_row {
+    const float *at;
+
+    __device__ void load(const float *from, int d) {
+        at = from;
+    }
+
+    __device__ float dot(const float *with, int d) const {
+        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (int e = 0; e < d; e += 4) {
+            token_row<4, false, VEC> four;
+            four.zero();
+            four.load(at + e, d - e);
+            four.each(with + e, d - e, [&](int i, float value) { sum[i] = fmaf(four.e[i], value, sum[i]); });
+        }
+        return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+};
+
+/** A row that scores are formed with. */
+template <int D, bool EXACT, bool VEC>
+using factor_row = typename std::conditional<D <= 64, token_row<D, EXACT, VEC>, far_row<VEC>>::type;
 
 struct forward_pass {
     template <int D, bool EXACT, bool VEC>
     static __device__ void token(const tlob_attend_args &x, float scale, int64_t i) {
         const token_place at = place_of(x, i);
         const int d = (int)x.head_dim;
-        token_row<D, EXACT, VEC> q, o;
+        factor_row<D, EXACT, VEC> q;
+        token_row<D, EXACT, VEC> o;
         q.load(x.q + at.base, d);
 
         const float *keys = x.k + at.group_base, *values = x.v + at.group_base;
@@ -145,7 +167,7 @@ struct forward_pass {
         o.zero();
 #pragma unroll(at_once(D))
         for (int64_t j = 0; j < x.tokens; j++) {
-            float weight = weight_of(scale * q.dot(keys + j * x.in.token_stride, d), max);
+            float weight = weight_of<true>(scale * q.dot(keys + j * x.in.token_stride, d), max);
             sum += weight;
             o.add(weight, values + j * x.in.token_stride, d);
         }
@@ -161,7 +183,7 @@ struct query_pass {
     static __device__ void token(const tlob_attend_args &x, float scale, int64_t i) {
         const token_place at = place_of(x, i);
         const int d = (int)x.head_dim;
-        token_row<D, EXACT, VEC> q, d_o;
+        factor_row<D, EXACT, VEC> q, d_o;
         q.load(x.q + at.base, d);
         d_o.load(x.d_o + at.out, d);
 
@@ -173,7 +195,7 @@ struct query_pass {
             dq.zero();
 #pragma unroll(at_once(D))
             for (int64_t j = 0; j < x.tokens; j++) {
-                float p = weight_of(scale * q.dot(keys + j * x.in.token_stride, d), max) * inv_sum;
+                float p = weight_of<true>(scale * q.dot(keys + j * x.in.token_stride, d), max) * inv_sum;
                 float ds = p * (d_o.dot(values + j * x.in.token_stride, d) - dot);
                 dq.add(ds, keys + j * x.in.token_stride + part, d - part);
             }
@@ -189,7 +211,7 @@ struct key_pass {
     template <bool DK, bool DV, int D, bool EXACT, bool VEC>
     static __device__ void walk(const tlob_attend_args &x, float scale, const token_place &at, int part) {
         const int d = (int)x.head_dim;
-        token_row<D, EXACT, VEC> k, v;
+        factor_row<D, EXACT, VEC> k, v;
         token_row<key_part(D, EXACT), EXACT, VEC> dk, dv;
         k.load(x.k + at.base, d);
         if (DK)
@@ -202,7 +224,7 @@ struct key_pass {
             const float *q = x.q + at.group_base + j * x.in.token_stride;
             const float *d_o = x.d_o + at.group_out + j * x.out.token_stride;
             const int64_t row = at.first_row + j;
-            float p = weight_of(scale * k.dot(q, d), x.row_max[row]) * x.row_inv_sum[row];
+            float p = weight_of<true>(scale * k.dot(q, d), x.row_max[row]) * x.row_inv_sum[row];
             if (DK)
                 dk.add(p * (v.dot(d_o, d) - x.row_dot[row]), q + part, d - part);
             if (DV)
@@ -239,15 +261,6 @@ static int run(struct CUstream_st *stream, const tlob_attend_args *x) {
     return launch(stream, x->groups * x->tokens, ATTEND_BLOCK, attend<Pass, D, EXACT, VEC>, *x, scale);
 }
 
-/** Whether every token of every operand starts at a multiple of 16 bytes and is made of whole fours. */
-static bool vectors_fit(const tlob_attend_args *x) {
-    uintptr_t address = (uintptr_t)x->q | (uintptr_t)x->k | (uintptr_t)x->v | (uintptr_t)x->o | (uintptr_t)x->d_o |
-                        (uintptr_t)x->dq | (uintptr_t)x->dk | (uintptr_t)x->dv;
-    int64_t elements = x->head_dim | x->in.inner_stride | x->in.outer_stride | x->in.token_stride |
-                       x->out.inner_stride | x->out.outer_stride | x->out.token_stride;
-    return address % 16 == 0 && elements % 4 == 0;
-}
-
 template <class Pass> static int run_sized(struct CUstream_st *stream, const tlob_attend_args *x) {
     bool fit = vectors_fit(x);
     switch (x->head_dim) {
@@ -266,15 +279,38 @@ template <class Pass> static int run_sized(struct CUstream_st *stream, const tlo
     case 64:
         return fit ? run<Pass, 64, true, true>(stream, x) : run<Pass, 64, true, false>(stream, x);
     default:
-        return fit ? run<Pass, 64, false, true>(stream, x) : run<Pass, 64, false, false>(stream, x);
+        break;
     }
+    if (x->head_dim < 64)
+        return fit ? run<Pass, 64, false, true>(stream, x) : run<Pass, 64, false, false>(stream, x);
+    return fit ? run<Pass, 128, false, true>(stream, x) : run<Pass, 128, false, false>(stream, x);
+}
+
+/* Where tiles are faster than threads, as measured on an H200: short groups leave most of a tile empty. A row of more
+ * than 64 elements does not fit in a thread's registers. */
+static bool tiles_pay(int64_t tokens, int64_t head_dim) {
+    return head_dim > 64 ? tokens >= 4 : head_dim >= 4 && tokens >= 16 && tokens * head_dim >= 512;
+}
+
+/* Whether the tiled kernels serve this shape on the current device: by the code that runs there and not by the device,
+ * since a newer one may run what was compiled for an older. */
+static bool tiles_serve(const tlob_attend_args *x) {
+    if (!tiles_pay(x->tokens, x->head_dim))
+        return false;
+    cudaFuncAttributes compiled;
+    if (cudaFuncGetAttributes(&compiled, attend<forward_pass, 1, true, false>) == cudaSuccess)
+        return compiled.ptxVersion * 10 >= TLOB_ATTEND_TILES_ARCH;
+    cudaGetLastError();
+    return false; /* the launch will say what is wrong */
 }
 
 extern "C" int tlob_cuda_attend_forward(struct CUstream_st *stream, const tlob_attend_args *args) {
-    return run_sized<forward_pass>(stream, args);
+    return tiles_serve(args) ? tlob_attend_tiled_forward(stream, args) : run_sized<forward_pass>(stream, args);
 }
 
 extern "C" int tlob_cuda_attend_backward(struct CUstream_st *stream, const tlob_attend_args *args) {
+    if (tiles_serve(args))
+        return tlob_attend_tiled_backward(stream, args);
     int code = run_sized<query_pass>(stream, args);
     return code ? code : run_sized<key_pass>(stream, args);
 }

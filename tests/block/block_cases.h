@@ -52,6 +52,22 @@ void case_adam_table(lab *l);
 /** Many parameters against double, and a learning rate that changes on the way. */
 void case_adam_lr(lab *l);
 
+/* Attention with many tokens and wide heads (attend_cases.c). */
+
+/** Relative errors allowed against float64; tf32 0: not tried. */
+typedef struct attend_bars {
+    double fp32, tf32;
+} attend_bars;
+
+/** tokens x head_dim x arrangement of Q, K and V x alignment, against double; every run twice with the same bits. */
+void case_attend_heads(lab *l, const attend_bars *bars);
+
+/** The same with hundreds and thousands of tokens. */
+void case_attend_long(lab *l, const attend_bars *bars);
+
+/** Scores of +-1e4, FLT_MAX, infinite and NaN ones, in rows of more than a tile. */
+void case_attend_extremes(lab *l);
+
 /* The epilogues after a product (finish_cases.c). */
 
 /** Every epilogue, both transposes, batches with gaps and without, masks around the edges of their words; twice. */

@@ -80,6 +80,11 @@ Test(kernels, attention_of_extreme_scores) {
     case_attend_pathological(&host);
 }
 
+Test(kernels, attention_of_wide_heads) {
+    case_attend_heads(&host, &(attend_bars){.fp32 = host.bar}); /* one arithmetic: double */
+    case_attend_extremes(&host);
+}
+
 Test(kernels, affine) {
     case_affine(&host);
 }

@@ -52,6 +52,16 @@ Test(gpu_block, kernels) {
     lab_close(&gpu);
 }
 
+Test(gpu_block, attention) {
+    static const attend_bars bars = {.fp32 = 2e-5, .tf32 = 2e-3};
+    NEED_GPU();
+    lab_open_cuda(&gpu, "threshold");
+    case_attend_heads(&gpu, &bars);
+    case_attend_long(&gpu, &bars);
+    case_attend_extremes(&gpu);
+    lab_close(&gpu);
+}
+
 Test(gpu_block, random_weights_have_the_bits_of_the_host) {
     NEED_GPU();
     lab_open_cuda(&gpu, "threshold");

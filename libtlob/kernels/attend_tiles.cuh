@@ -1,0 +1,411 @@
+/**
+ * Attention in tiles on tensor cores, after FlashAttention-2 (Dao 2023): a block of threads keeps OWN tokens of a group
+ * in shared memory and walks through the group's others tile by tile; no score leaves its registers. Forward and the
+ * gradient of Q own queries and walk through keys, the gradients of K and V own keys and walk through queries: three
+ * kernels, so that every sum belongs to one thread and has one order, at the price of forming the scores anew in each.
+ *
+ * Products are mma.m16n8k8 on TF32. In FP32 each operand is split in two, x = high + low, and a product takes three of
+ * them, high high + (low high + high low), which keeps 21 bits of each operand (the 3xTF32 of CUTLASS). The tensor cores
+ * round sums towards zero, so FP32 adds up long sums, those over tiles, in registers, as Ootomo and Yokota (2022) do.
+ */
+#ifndef TLOB_KERNELS_ATTEND_TILES_CUH
+#define TLOB_KERNELS_ATTEND_TILES_CUH
+
+#include "libtlob/kernels/attend.cuh"
+
+#define WARPS      4
+#define THREADS    (32 * WARPS)
+#define OWN        (16 * WARPS) /* each warp owns the 16 rows of an mma */
+#define ALL_LANES  0xffffffffu
+#define TF32_BITS  0xffffe000u /* of a float's */
+#define SHARED_MAX (99 * 1024) /* bytes: a block may have them on every device, and two blocks fit on an sm_90 */
+
+/** Floats from row to row of a tile. Four more than a row has: then neither ldmatrix, which takes 4 floats of 8 rows, nor
+ *  the loads of one float of 8 columns in every second row meet in a bank. */
+static constexpr __host__ __device__ int pitch_of(int d) {
+    return d + 4;
+}
+
+/* --- tiles in shared memory ------------------------------------------------------------------------------------- */
+
+/**
+ * What the mma, which cuts the bits that TF32 does not have, makes x rounded to nearest of. The largest numbers, which
+ * would become infinite, are cut: 0 times them must stay 0. So are infinity and NaN, whose bits must not carry.
+ */
+static __device__ float rounded(float x) {
+    return fabsf(x) < 0x1.ffep127f ? __uint_as_float(__float_as_uint(x) + 0x1000u) : x;
+}
+
+template <int BYTES> static __device__ void copy_async(float *to, const float *from, bool there) {
+    unsigned address = (unsigned)__cvta_generic_to_shared(to);
+    int bytes = there ? BYTES : 0; /* the rest becomes 0 */
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes));
+}
+
+static __device__ void wait_for_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/** ROWS x D floats in shared memory; each thread copies, and then rounds, the same fours of them. */
+template <int ROWS, int D> struct tile {
+    static constexpr int size = ROWS * pitch_of(D);
+
+    /** AT_ONCE of the fours in one turn of the loop. */
+    template <int AT_ONCE, class Use> static __device__ void each_four(Use use) {
+#pragma unroll AT_ONCE
+        for (int i = threadIdx.x; i < ROWS * D / 4; i += THREADS)
+            use(i / (D / 4), i % (D / 4) * 4);
+    }
+
+    /** Begins to copy `rows` tokens of head_dim floats; 0 takes the place of what lies beyond either. */
+    static __device__ void fetch(float *to, const float *from, int64_t stride, int64_t rows, int head_dim, bool vectors) {
+        each_four<1>([&](int row, int e) { /* no more: addresses worked out ahead would take the products' registers */
+            const float *at = row < rows ? from + row * stride : from;
+            const int there = row < rows ? head_dim - e : 0;
+            float *put = to + row * pitch_of(D) + e;
+            if (vectors) {
+                copy_async<16>(put, there > 0 ? at + e : from, there > 0);
+                return;
+            }
+            for (int i = 0; i < 4; i++)
+                copy_async<4>(put + i, i < there ? at + e + i : from, i < there);
+        });
+    }
+
+    static __device__ void round(float *t) {
+        each_four<4>([&](int row, int e) {
+            float4 *four = (float4 *)(t + row * pitch_of(D) + e);
+            *four = make_float4(rounded(four->x), rounded(four->y), rounded(four->z), rounded(four->w));
+        });
+    }
+};
+
+/* --- products of tiles ------------------------------------------------------------------------------------------ */
+
+/*
+ * Lane l of a warp has, of the 16 x 8 sums of an mma, rows l/4 and l/4 + 8, columns 2(l%4) and 2(l%4) + 1: c[0], c[1] in
+ * the upper row, c[2], c[3] in the lower. As an operand of the next product the mma wants columns l%4 and l%4 + 4 of it.
+ * A sum over columns may take them in any order, so c serves as it lies, and the other operand's rows follow suit.
+ */
+static __device__ int upper_row() {
+    return (threadIdx.x % 32) / 4;
+}
+
+static __device__ int first_column() {
+    return threadIdx.x % 4 * 2;
+}
+
+template <int N> struct operand {
+    uint32_t high[N], low[N];
+};
+
+template <bool FP32, int N> static __device__ operand<N> split(const float (&x)[N]) {
+    operand<N> s;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        s.high[i] = __float_as_uint(x[i]);
+        if (FP32) {
+            s.high[i] &= TF32_BITS; /* cut: rounded, the largest numbers would become infinite */
+            s.low[i] = __float_as_uint(x[i] - __uint_as_float(s.high[i]));
+        }
+    }
+    return s;
+}
+
+static __device__ void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/** c += a b, or in FP32 what is smaller than c's last bits to `rest`. */
+template <bool FP32>
+static __device__ void multiply(float (&c)[4], float (&rest)[4], const operand<4> &a, const operand<2> &b) {
+    if (FP32) {
+        mma(rest, a.low, b.high);
+        mma(rest, a.high, b.low);
+    }
+    mma(c, a.high, b.high);
+}
+
+/** Both parts of a sum; an infinite or NaN one is right already, while its rest is NaN. */
+static __device__ float whole(float sum, float rest) {
+    return isfinite(sum) ? sum + rest : sum;
+}
+
+/** Four 8 x 4 parts of a tile: lane l has of each row l/4, column l%4, and names with `row` the row that it fetches. */
+static __device__ void load_parts(float (&x)[4], const float *row) {
+    uint32_t b[4];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row)));
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[i] = __uint_as_float(b[i]);
+}
+
+/** c = A B^T for 16 rows of A, 8 N rows of B, D columns: the dot products of tokens. */
+template <bool FP32, int D, int N>
+static __device__ void dot_products(float (&c)[N][4], const float *a, const float *b) {
+    const int lane = threadIdx.x % 32;
+    float rest[N][4] = {};
+    a += lane % 16 * pitch_of(D) + lane / 16 * 4;
+    b += (lane % 8 + lane / 16 * 8) * pitch_of(D) + lane / 8 % 2 * 4;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            c[n][i] = 0.0f;
+#pragma unroll 2
+    for (int e = 0; e < D; e += 8) {
+        float rows[4];
+        load_parts(rows, a + e);
+        const operand<4> left = split<FP32>(rows);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) { /* 16 rows of B at once */
+            load_parts(rows, b + n * 8 * pitch_of(D) + e);
+            const float even[2] = {rows[0], rows[1]}, odd[2] = {rows[2], rows[3]};
+            multiply<FP32>(c[n], rest[n], left, split<FP32>(even));
+            multiply<FP32>(c[n + 1], rest[n + 1], left, split<FP32>(odd));
+        }
+    }
+    if (FP32) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                c[n][i] = whole(c[n][i], rest[n][i]);
+    }
+}
+
+/** sums += P B for the 16 x 8 N factors that a product left in registers, 8 N rows of B, D columns. */
+template <bool FP32, int D, int N>
+static __device__ void add_rows(float (&sums)[D / 8][4], const float (&p)[N][4], const float *b) {
+    constexpr int AT_ONCE = FP32 ? (D > 64 ? 2 : D / 8 < 4 ? D / 8 : 4) : D / 8; /* fresh sums of FP32 must fit in the registers */
+    b += first_column() * pitch_of(D) + upper_row();
+#pragma unroll
+    for (int first = 0; first < D / 8; first += AT_ONCE) {
+        float fresh[AT_ONCE][4] = {}, rest[AT_ONCE][4] = {};
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            float factors[4] = {p[n][0], p[n][2], p[n][1], p[n][3]};
+            if (!FP32) {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    factors[i] = rounded(factors[i]);
+            }
+            const operand<4> left = split<FP32>(factors);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const float *at = b + n * 8 * pitch_of(D) + (first + i) * 8, rows[2] = {at[0], at[pitch_of(D)]};
+                multiply<FP32>(FP32 ? fresh[i] : sums[first + i], rest[i], left, split<FP32>(rows));
+            }
+        }
+        if (FP32) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sums[first + i][j] += whole(fresh[i][j], rest[i][j]);
+        }
+    }
+}
+
+/** x = value in the columns of a tile from `left` on. */
+template <int N> static __device__ void fill_past(float (&x)[N][4], int64_t left, float value) {
+    if (left >= 8 * N)
+        return;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            x[n][i] = 8 * n + first_column() + i % 2 < left ? x[n][i] : value;
+}
+
+/** Sum over the four lanes that share a row; the same bits in all four. */
+static __device__ float row_sum(float x) {
+    x += __shfl_xor_sync(ALL_LANES, x, 1);
+    return x + __shfl_xor_sync(ALL_LANES, x, 2);
+}
+
+static __device__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
+    return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
+}
+
+/** A warp's 16 rows to the tokens from `to` on, of which `rows` exist. */
+template <int D>
+static __device__ void store_rows(float *to, int64_t stride, int64_t rows, int head_dim, bool vectors,
+                                  const float (&x)[D / 8][4], const float (&scale)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = upper_row() + 8 * half;
+        if (row >= rows)
+            continue;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            const int e = 8 * n + first_column();
+            float *at = to + row * stride + e;
+            const float2 two = make_float2(scale[half] * x[n][2 * half], scale[half] * x[n][2 * half + 1]);
+            if (vectors && e < head_dim) {
+                *(float2 *)at = two;
+            } else {
+                if (e < head_dim)
+                    at[0] = two.x;
+                if (e + 1 < head_dim)
+                    at[1] = two.y;
+            }
+        }
+    }
+}
+
+/* --- where a block of threads works ----------------------------------------------------------------------------- */
+
+/** What every kernel is given beside the operands. */
+struct tiling {
+    float scale;
+    int own_tiles;  /**< of a group */
+    int buffers;    /**< of walked tiles: 2 where they fit, so that the next comes while one is used */
+    bool vectors;   /**< whether vectors_fit */
+};
+
+/** Where a group starts in Q, K and V, in O, and in the statistics. */
+struct group_place {
+    int64_t in, out, row;
+};
+
+static __device__ group_place place_of(const tlob_attend_args &x, int64_t group) {
+    const int64_t outer = group / x.inner, inner = group - outer * x.inner;
+    return {outer * x.in.outer_stride + inner * x.in.inner_stride,
+            outer * x.out.outer_stride + inner * x.out.inner_stride, group * x.tokens};
+}
+
+/** The tokens that a block of threads owns: the first of them, and how many there are from it on. */
+struct own_place {
+    group_place group;
+    int64_t first, left;
+    int warp_row;       /**< of the tile: where the warp's 16 rows start */
+    int64_t warp_left;  /**< tokens from there on; 0 or less: none */
+};
+
+static __device__ own_place own_place_of(const tlob_attend_args &x, const tiling &t) {
+    const int64_t g = blockIdx.x / t.own_tiles;
+    own_place p;
+    p.group = place_of(x, g);
+    p.first = (blockIdx.x - g * t.own_tiles) * (int64_t)OWN;
+    p.left = x.tokens - p.first;
+    p.warp_row = threadIdx.x / 32 * 16;
+    p.warp_left = p.left - p.warp_row;
+    return p;
+}
+
+/** One of a group's tensors in global memory. */
+struct tokens_at {
+    const float *first;
+    int64_t stride;
+};
+
+/** Two tensors' own tiles and walked tiles in shared memory. */
+template <int WALK, int D, bool FP32> struct pair_of_tiles {
+    typedef tile<OWN, D> own_tile;
+    typedef tile<WALK, D> walked_tile;
+
+    static __device__ void fetch_walked(const tlob_attend_args &x, const tiling &t, float *to, tokens_at a, tokens_at b,
+                                        int64_t from) {
+        walked_tile::fetch(to, a.first + from * a.stride, a.stride, x.tokens - from, (int)x.head_dim, t.vectors);
+        walked_tile::fetch(to + walked_tile::size, b.first + from * b.stride, b.stride, x.tokens - from,
+                           (int)x.head_dim, t.vectors);
+    }
+
+    /** use(a, b, from) for every tile of a and b; what was begun to be copied to `own`, `n_own` tiles, is there then. */
+    template <class Use>
+    static __device__ void walk(const tlob_attend_args &x, const tiling &t, float *own, int n_own, tokens_at a,
+                                tokens_at b, Use use) {
+        float *walked = own + n_own * own_tile::size;
+        fetch_walked(x, t, walked, a, b, 0);
+        int buffer = 0;
+        for (int64_t from = 0; from < x.tokens; from += WALK) {
+            float *at = walked + buffer * 2 * walked_tile::size;
+            wait_for_copies();
+            if (!FP32) {
+                for (int i = 0; from == 0 && i < n_own; i++)
+                    own_tile::round(own + i * own_tile::size);
+                walked_tile::round(at);
+                walked_tile::round(at + walked_tile::size);
+            }
+            __syncthreads();
+            const int64_t next = from + WALK;
+            if (t.buffers == 2 && next < x.tokens) {
+                buffer = 1 - buffer;
+                fetch_walked(x, t, walked + buffer * 2 * walked_tile::size, a, b, next);
+            }
+            use(at, at + walked_tile::size, from);
+            if (t.buffers == 1 && next < x.tokens) {
+                __syncthreads();
+                fetch_walked(x, t, walked, a, b, next);
+            }
+        }
+    }
+};
+
+template <class Kernel, int D, bool FP32>
+static __global__ void __launch_bounds__(THREADS, Kernel::blocks(D, FP32)) attend_tiled(tlob_attend_args x, tiling t) {
+#if __CUDA_ARCH__ >= TLOB_ATTEND_TILES_ARCH
+    extern __shared__ float4 shared[];
+    Kernel::template run<D, FP32>(x, t, (float *)shared);
+#else
+    __trap(); /* attend.cu sends nothing here */
+#endif
+}
+
+/* --- launches --------------------------------------------------------------------------------------------------- */
+
+/** The error of a call of the runtime, which is not left behind for others to find. */
+static int taken(cudaError_t code) {
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return (int)code;
+}
+
+template <class Kernel, int D, bool FP32> static int run(struct CUstream_st *stream, const tlob_attend_args *x) {
+    constexpr int WALK = Kernel::walk(D, FP32);
+    constexpr int own = Kernel::OWN_TILES * tile<OWN, D>::size * (int)sizeof(float);
+    constexpr int walked = 2 * tile<WALK, D>::size * (int)sizeof(float);
+    static_assert(own + walked <= SHARED_MAX, "a tile of its own and one to walk through must fit");
+    const int64_t own_tiles = (x->tokens - 1) / OWN + 1, blocks = x->groups * own_tiles;
+    if (blocks <= 0)
+        return 0;
+    if (blocks > INT32_MAX)
+        return (int)cudaErrorInvalidConfiguration;
+    const int buffers = x->tokens > WALK && own + 2 * walked <= SHARED_MAX ? 2 : 1;
+    void (*kernel)(tlob_attend_args, tiling) = attend_tiled<Kernel, D, FP32>;
+    int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, own + buffers * walked));
+    if (code)
+        return code;
+    const tiling t = {(float)(1.0 / sqrt((double)x->head_dim)), (int)own_tiles, buffers, vectors_fit(x)};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)(own + buffers * walked);
+    config.stream = stream;
+    return taken(cudaLaunchKernelEx(&config, kernel, *x, t));
+}
+
+template <class Kernel, int D> static int run_in(struct CUstream_st *stream, const tlob_attend_args *x) {
+    return x->compute == TLOB_COMPUTE_TF32 ? run<Kernel, D, false>(stream, x) : run<Kernel, D, true>(stream, x);
+}
+
+template <class Kernel> static int run_sized(struct CUstream_st *stream, const tlob_attend_args *x) {
+    if (x->head_dim <= 16)
+        return run_in<Kernel, 16>(stream, x);
+    if (x->head_dim <= 32)
+        return run_in<Kernel, 32>(stream, x);
+    if (x->head_dim <= 64)
+        return run_in<Kernel, 64>(stream, x);
+    return run_in<Kernel, 128>(stream, x);
+}
+
+#endif
