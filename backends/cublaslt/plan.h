@@ -62,7 +62,8 @@ void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_ge
 
 /**
  * The plan of a product, ready to run with the bias, bgrad and aux of `x`. On a hit: no allocation, no query, nothing
- * built. On a miss: builds descriptors and asks the heuristic once.
+ * built. On a miss: builds descriptors, and asks the heuristic once, or where the context is
+ * deterministic its table of algorithms.
  *
  * Errors: NOT_WARM for a miss while the stream is captured; UNSUPPORTED where the library knows no algorithm; BACKEND;
  * OUT_OF_MEMORY.
