@@ -30,9 +30,9 @@ static const char doc[] =
     "Lists the entries of a file of algorithms, and tells of each whether it holds on this device, or why not; or, with "
     "--make, writes such a file."
     "\vAn entry is the algorithm that a deterministic context has chosen for a problem, by its attributes. It holds for "
-    "one device model, one version of the vendor's library and one order of the search. An entry that is accepted is still "
-    "a promise: a context that has loaded it chooses for itself when the problem is first needed, and compares. --make "
-    "chooses for the backend cublaslt, in both modes or in that of --compute.\n"
+    "one device model, one version of the vendor's library and one order of the search. An entry that is accepted is "
+    "still a promise: a context that has loaded it chooses for itself when the problem is first needed, and compares. "
+    "--make chooses for the backend cublaslt, in both modes or in that of --compute.\n"
     "\n"
     "Exit status 1 if an entry is rejected.";
 
@@ -85,9 +85,10 @@ static void print_entry(void *user, const tlob_algorithm *entry) {
         const tlob_algorithm_field *key = entry->key;
         int n = entry->n_key;
         int64_t epilogue = field(key, n, "epilogue");
-        printf(": %c%c %" PRId64 "x%" PRId64 "x%" PRId64 " batch %" PRId64 " %s %s,", field(key, n, "transa") ? 'T' : 'N',
-               field(key, n, "transb") ? 'T' : 'N', field(key, n, "m"), field(key, n, "n"), field(key, n, "k"),
-               field(key, n, "batch"), tlob_compute_name((tlob_compute)field(key, n, "compute")),
+        printf(": %c%c %" PRId64 "x%" PRId64 "x%" PRId64 " batch %" PRId64 " %s %s,",
+               field(key, n, "transa") ? 'T' : 'N', field(key, n, "transb") ? 'T' : 'N', field(key, n, "m"),
+               field(key, n, "n"), field(key, n, "k"), field(key, n, "batch"),
+               tlob_compute_name((tlob_compute)field(key, n, "compute")),
                epilogue >= 0 && epilogue < TLOB_EPILOGUE_COUNT
                    ? tlob_epilogue_get_traits((tlob_epilogue)epilogue)->name
                    : "?");

@@ -142,8 +142,9 @@ static void put_entry(void *user, const tlob_algorithm *entry) {
     writer *w = user;
     if (entry->state != TLOB_ALGORITHM_CHOSEN && entry->state != TLOB_ALGORITHM_CONFIRMED)
         return;
-    fprintf(w->file, "%s\n    {\"backend\": \"%s\", \"library\": %" PRId64 ", \"order\": %" PRId64 ",\n     \"device\": {\"name\": ",
+    fprintf(w->file, "%s\n    {\"backend\": \"%s\", \"library\": %" PRId64 ", \"order\": %" PRId64 ",",
             w->entries++ ? "," : "", entry->backend, entry->library, entry->order);
+    fprintf(w->file, "\n     \"device\": {\"name\": ");
     put_string(w->file, w->ctx->device.name);
     fprintf(w->file, ", \"sm\": %d, \"multiprocessors\": %d}", w->ctx->device.sm, w->ctx->device.multiprocessors);
     put_fields(w->file, "key", entry->key, entry->n_key);

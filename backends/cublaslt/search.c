@@ -110,8 +110,7 @@ static void read_caps(const cublasLtMatmulAlgo_t *algo, caps *c) {
         read_cap(algo, alignments[i], &c->align[i], sizeof(c->align[i]));
 }
 
-/** Whether pointers, leading dimension and stride are multiples of what the algorithm needs; the check looks at no
- * pointers. */
+/** Whether pointer, leading dimension and stride are multiples of what an algorithm needs: its check sees no pointer. */
 static bool aligned(uint32_t needed, int32_t pointer, int64_t ld, int64_t stride) {
     const int64_t size = sizeof(float);
     return needed <= 1 || ((uint32_t)pointer % needed == 0 && ld % (needed / size ? needed / size : 1) == 0 &&
@@ -146,7 +145,7 @@ static void add(candidates *all, const tlob_plan_key *key, const tlob_algo_confi
 
 /**
  * The scheme of a split K. The parts are summed in a step of its own, in the order of the parts: in the type of the
- * computation, or in that of the output, here both FP32. In place the order is that in which the parts happen to finish.
+ * computation, or in that of the output, here both FP32. In place they are summed in the order in which they finish.
  */
 static int64_t stable_reduction(uint32_t schemes) {
     return schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE  ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -208,12 +207,7 @@ static void add_configurations(candidates *all, const tlob_plan_key *key, int id
 
 /* --- the order, and the first that passes ---------------------------------------------------------------------- */
 
-static int compare_ids(const void *a, const void *b) {
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
-}
-
-/** By the estimate, then by the attributes: no two are equal. */
+/** By the estimate, then by the attributes that differ between candidates: no two are equal. */
 static int compare_candidates(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     if (x->estimate != y->estimate)
@@ -233,7 +227,9 @@ static tlob_status collect(tlob_lane *lane, const tlob_plan *plan, int multiproc
                                                    CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, MOST_ALGORITHMS, ids, &count);
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoGetIds", gemm, NULL);
-    qsort(ids, (size_t)count, sizeof(*ids), compare_ids);
+    if (count >= MOST_ALGORITHMS) /* and which of them are here would depend on the order of the list */
+        return tlob_cublaslt_fail(CUBLAS_STATUS_INTERNAL_ERROR, "cublasLtMatmulAlgoGetIds", gemm,
+                                  "the library lists more algorithms than this libtlob looks at");
     caps *c = malloc(sizeof(*c));
     all->out_of_memory = !c;
     for (int i = 0; i < count && !all->out_of_memory; i++) {

@@ -1,8 +1,8 @@
 /**
- * The fixed search: every configuration of every algorithm that the library lists is put in an order that depends on the
- * key alone (by an estimate of its time, then by its attributes), and the first that passes the library's own check, the
- * alignment of the operands, the workspace and the list of those known to be wrong wins. Neither the order in which the
- * library lists algorithms nor a clock has a part in it.
+ * The fixed search: every configuration of every algorithm that the library lists is put in an order that depends on
+ * the key alone (by an estimate of its time, then by its attributes), and the first that passes the library's own check,
+ * the alignment of the operands, the workspace and the list of those known to be wrong wins. Neither the order in which
+ * the library lists algorithms nor a clock has a part in it.
  */
 #ifndef TLOB_BACKENDS_CUBLASLT_SEARCH_H
 #define TLOB_BACKENDS_CUBLASLT_SEARCH_H

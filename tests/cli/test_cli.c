@@ -28,7 +28,8 @@ static void expect_failure(const run_result *r, int status, const char *text, co
 
 // --- usage ---
 
-static const char *const commands[] = {"info", "explain", "synth", "features", "train", "eval", "parity", "bench"};
+static const char *const commands[] = {"info", "explain", "synth", "features", "train", "eval", "parity", "bench",
+                                       "algorithms"};
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
 Test(cli, every_command_has_a_manual) {
@@ -108,6 +109,11 @@ static const misuse misuses[] = {
     {"eval --message a --orderbook b", "--model FILE"},
     {"eval --message a --orderbook b --model c --part none", "not one of: all, training, validation"},
     {"parity --seed x", "--seed: 'x'"},
+    {"info --deterministic=maybe", "not one of: on, off"},
+    {"algorithms", "a FILE is needed"},
+    {"algorithms a b", "unexpected argument 'b'"},
+    {"algorithms a --problems 'tlob/*'", "--problems chooses what --make looks at"},
+    {"algorithms a --deterministic=off", "no table is kept"},
     {"bench", "say what to time"},
     {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism"},
     {"bench qkv block", "unexpected argument 'block'"},
@@ -162,9 +168,13 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "parity --device cuda:0",
         "bench qkv",
         "bench block",
+<<<<<<< HEAD
         "bench trunk",
         "bench bias",
         "bench determinism",
+=======
+        "algorithms --make f",
+>>>>>>> algo
     };
     for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
         const run_result *r = run(NO_GPU "$T %s", needs_gpu[i]);
@@ -193,8 +203,26 @@ Test(cli, info_shows_where_settings_come_from) {
     cr_expect(strstr(r->out, "compute         fp32              argument"), "%s", r->out);
     cr_expect(strstr(r->out, "workspace       8 MiB             environment (TLOB_WORKSPACE_MIB)"), "%s", r->out);
     cr_expect(strstr(r->out, "NVIDIA_TF32_OVERRIDE=0"), "%s", r->out);
+    cr_expect(strstr(r->out, "deterministic   off               default"), "%s", r->out);
+    r = run_good(NO_GPU "TLOB_DETERMINISTIC=off $T info --device host --deterministic");
+    cr_expect(strstr(r->out, "deterministic   on                argument"), "%s", r->out);
     expect_failure(run(NO_GPU "TLOB_LOG=loud $T info"), 1, "TLOB_LOG='loud'", "info");
     expect_failure(run("TLOB_POLICY=best $T parity --device host"), 1, "TLOB_POLICY", "parity");
+}
+
+// --- algorithms ---
+
+Test(cli, algorithms_tells_of_each_entry_whether_it_holds_here) {
+    run_good("echo '{\"format\": \"tlob-algorithms\", \"version\": 1, \"entries\": []}' > f");
+    cr_expect_str_eq(run_good("$T algorithms f --device host")->out, "0 accepted, 0 rejected\n");
+    run_good("echo '{\"format\": \"tlob-algorithms\", \"version\": 1, \"entries\": [{\"backend\": \"cublaslt\", "
+             "\"library\": 1, \"order\": 1, \"device\": {}, \"key\": {}, \"configuration\": {}}]}' > f");
+    const run_result *r = run("$T algorithms f --device host");
+    expect_failure(r, 1, "f, entry 1 is rejected: this context has no backend 'cublaslt'", "algorithms");
+    cr_expect(strstr(r->out, "rejected  cublaslt, f, entry 1: this context has no"), "%s", r->out);
+    cr_expect(strstr(r->out, "0 accepted, 1 rejected"), "%s", r->out);
+    expect_failure(run("$T algorithms none --device host"), 1, "cannot read 'none'", "algorithms");
+    expect_failure(run("$T algorithms --make g --device host"), 1, "needs cublaslt", "algorithms --make");
 }
 
 // --- explain ---

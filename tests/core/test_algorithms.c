@@ -154,6 +154,9 @@ static void read_file(char text[8192]) {
 #define ENTRY(size, way)                                                                                               \
     "{\"backend\": \"choosy\", \"library\": 7, \"order\": 3, " DEVICE ", \"key\": {\"size\": " size                   \
     "}, \"configuration\": {\"way\": " way "}}"
+#define FOR_DEVICE(name, sm, multiprocessors)                                                                          \
+    "{\"backend\": \"choosy\", \"library\": 7, \"order\": 3, \"device\": {\"name\": " name ", \"sm\": " sm                 \
+    ", \"multiprocessors\": " multiprocessors "}, \"key\": {\"size\": 1}, \"configuration\": {\"way\": 1}}"
 #define FILE_OF(entries) "{\"format\": \"tlob-algorithms\", \"version\": 1, \"entries\": [" entries "]}\n"
 
 static tlob_status load(const char *text, tlob_algorithms_report *report) {
@@ -228,6 +231,10 @@ Test(files, an_entry_that_is_wrong_is_rejected_alone) {
         {"{\"backend\": \"choosy\", \"library\": 7, \"order\": 3, \"device\": {\"name\": \"NVIDIA H100\", \"sm\": 90, "
          "\"multiprocessors\": 114}, \"key\": {\"size\": 1}, \"configuration\": {\"way\": 1}}",
          "it is for 'NVIDIA H100' (sm_90, 114 multiprocessors)"},
+        {FOR_DEVICE("\"x\"", "0", "0"), "it is for 'x' (sm_0, 0 multiprocessors), and this device is ''"},
+        {FOR_DEVICE("\"\"", "1", "0"), "sm_1"},
+        {FOR_DEVICE("\"\"", "0", "1"), "1 multiprocessors"},
+        {FOR_DEVICE("0", "0", "0"), "the device's name is no string"},
         {"{\"backend\": \"choosy\", \"library\": 7, \"order\": 3, \"device\": {\"name\": \"\", \"sm\": 0}, "
          "\"key\": {\"size\": 1}, \"configuration\": {\"way\": 1}}", "\"device\" has no \"multiprocessors\""},
         {"{\"backend\": \"choosy\", \"library\": 7, \"order\": 3, " DEVICE ", \"key\": [], \"configuration\": {}}",

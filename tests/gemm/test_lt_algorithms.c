@@ -92,7 +92,7 @@ static const char *describe(const tlob_gemm *g, const tlob_gemm_operands *x) {
 }
 
 static tlob_status run(tlob_gemm g, tlob_gemm_operands x) {
-    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x);
+    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x, &(void *){NULL});
 }
 
 static void refuse_all_but(int id) {
@@ -151,6 +151,14 @@ Test(algorithms, the_order_in_which_the_library_lists_has_no_part_in_it) {
                 strcpy(first[i], told);
             cr_assert_str_eq(told, first[i], "problem %d, turn %d", i, turn);
         }
+        tlob_gemm g = problem(TLOB_COMPUTE_FP32);
+        fake.refused = UINT32_MAX; /* of two whose time cannot be estimated, the lower number */
+        for (int i = 0; i < FAKE_ALGORITHMS; i++)
+            if (fake_algorithms[i].id == 13 || fake_algorithms[i].id == 98)
+                fake.refused &= ~(1u << i);
+        const char *told = describe(&g, &operands);
+        cr_assert(strstr(told, "algo 13 "), "turn %d: %s", turn, told);
+        fake.refused = 0;
     }
 }
 

@@ -196,6 +196,7 @@ enum { PROBLEMS = 12 };
 typedef struct chooser {
     tlob_context *ctx;
     pthread_t thread;
+    pthread_barrier_t *together; /* all need the same key at once */
     const char *wrong;
     char told[PROBLEMS][128];
 } chooser;
@@ -204,13 +205,14 @@ static void *choose(void *user) {
     chooser *c = user;
     tlob_stream *stream;
     _Alignas(256) float a[64] = {0}, d[64];
-    if (tlob_stream_create(c->ctx, &stream))
-        return c->wrong = "no stream", NULL;
-    for (int i = 0; i < PROBLEMS && !c->wrong; i++) {
+    bool opened = tlob_stream_create(c->ctx, &stream) == TLOB_OK;
+    c->wrong = opened ? NULL : "no stream";
+    for (int i = 0; i < PROBLEMS; i++) { /* also after a failure: the others wait */
         tlob_gemm g = tlob_gemm_init(1 + i % 4, 1 + i / 4, 8);
+        pthread_barrier_wait(c->together);
         const tlob_gemm_operands x = {.a = a, .b = a, .d = d};
         tlob_explanation e;
-        if (tlob_gemm_run(stream, &g, &x) || tlob_gemm_explain(stream, &g, &x, &e))
+        if (!opened || tlob_gemm_run(stream, &g, &x) || tlob_gemm_explain(stream, &g, &x, &e))
             c->wrong = "a product failed";
         else
             strcpy(c->told[i], e.algorithm);
@@ -233,10 +235,13 @@ static outcome one_answer_for_one_key(void) {
     params.policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cublaslt"};
     tlob_context *ctx;
     static chooser choosers[THREADS];
+    pthread_barrier_t together;
     OK(tlob_context_create(&ctx, &params));
+    pthread_barrier_init(&together, NULL, THREADS);
     atomic_store(&device_searches, 0);
     for (int i = 0; i < THREADS; i++) {
         choosers[i].ctx = ctx;
+        choosers[i].together = &together;
         CHECK(pthread_create(&choosers[i].thread, NULL, choose, &choosers[i]) == 0, "no thread");
     }
     int entries = 0;
@@ -249,6 +254,7 @@ static outcome one_answer_for_one_key(void) {
     }
     CHECK(strstr(choosers[0].told[0], "deterministic"), "%s", choosers[0].told[0]);
     OK(tlob_algorithms_list(ctx, count_entry, &entries));
+    pthread_barrier_destroy(&together);
     CHECK(entries == PROBLEMS, "%d entries", entries);
     CHECK(atomic_load(&device_searches) == PROBLEMS, "%d searches", atomic_load(&device_searches));
     tlob_context_destroy(&ctx);

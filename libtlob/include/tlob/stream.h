@@ -55,7 +55,8 @@ TLOB_API tlob_context *tlob_stream_context(const tlob_stream *stream);
 typedef struct tlob_stream_stats {
     int64_t products;        /**< matrix products enqueued */
     int64_t plan_hits;       /**< products whose descriptors and algorithm were cached */
-    int64_t plan_misses;     /**< products that built them: one heuristic query each */
+    int64_t plan_misses;     /**< products that built them: one heuristic query each, or where the context is deterministic
+                                  one look into its table of algorithms */
     int64_t rejected;        /**< products that no backend ran: invalid, unsupported, cold in a capture, failed */
     int64_t handles_created; /**< vendor handles made for this stream */
     int64_t trace_lost;      /**< records that could not be written to the trace file, or only in part */
