@@ -381,7 +381,8 @@ static void describe_machine(const tlob_context *ctx, char *text, size_t size) {
     tlob_memory memory = tlob_context_memory(ctx);
     tlob_device_info device;
     bool named = memory == TLOB_MEMORY_CUDA && !tlob_device_get_info(tlob_context_device(ctx), &device);
-    size_t used = (size_t)snprintf(text, size, "%s", named ? device.name : tlob_memory_name(memory));
+    size_t used =
+        (size_t)snprintf(text, size, "tlob %s, %s", tlob_version(), named ? device.name : tlob_memory_name(memory));
     for (int i = 0; i < tlob_backend_count() && used < size; i++) {
         tlob_backend_info info;
         if (!tlob_backend_get_info(i, &info) && info.built && info.caps.memory == memory)

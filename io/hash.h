@@ -8,7 +8,7 @@
 // The hash of no bytes: what a chain of io_hash calls begins with.
 #define IO_HASH_EMPTY UINT64_C(0xcbf29ce484222325)
 
-// The hash of what `hash` is of, followed by `bytes` bytes: FNV-1a with 64 bits (Fowler, Noll, Vo; RFC 9923). Each step
+// The hash of what `hash` is of, followed by `bytes` bytes: FNV-1a with 64 bits (Fowler, Noll, Vo). Each step
 // is a bijection of the hash, so a single byte that differs always shows. `data` may be NULL where bytes is 0.
 // Thread-safe.
 uint64_t io_hash(uint64_t hash, const void *data, size_t bytes);

@@ -550,7 +550,8 @@ Test(cli, a_run_that_stops_and_resumes_writes_the_bytes_of_one_that_did_not) {
         const char *options = resumed_runs[i];
         run_good("$T train " FILES "--steps 300 --out whole --losses whole.csv --checkpoint whole.ckpt %s", options);
         run_good("$T train " FILES "--steps 120 --out part --losses 1.csv --checkpoint c %s", options);
-        cr_expect(strstr(options, "best") || run("cmp -s whole part")->status != 0, "%s: 120 steps are as good as 300", options);
+        cr_expect(strstr(options, "best") || run("cmp -s whole part")->status != 0, "%s: 120 steps are as good as 300",
+                  options);
         run_good("$T train " FILES "--steps 131 --out part --losses 2.csv --resume c --checkpoint c %s", options);
         const run_result *r = run_good("$T train " FILES "--steps 300 --out resumed --losses 3.csv --resume c "
                                        "--checkpoint c2 --checkpoint-every 60 %s",
@@ -576,6 +577,11 @@ Test(cli, the_best_model_of_before_the_stop_is_kept) {
     const run_result *r = run_good("$T train " FILES "--steps 400 --out resumed --resume c %s", options);
     cr_expect(strstr(r->out, final), "the figures at the end are not those of one run:\n%s", r->out);
     run_good("cmp whole resumed");
+    // A run looks at its last step too, but one that goes on must not keep what the unbroken one never saw.
+    const char *const rarely = "--lr 0.02 --validate-every 400 --keep best";
+    run_good("$T train " FILES "--steps 400 --out whole %s", rarely);
+    run_good("$T train " FILES "--steps %d --out part --checkpoint c %s", kept, rarely);
+    run_good("$T train " FILES "--steps 400 --out resumed --resume c %s && cmp whole resumed", rarely);
 }
 
 Test(cli, ctrl_c_writes_a_checkpoint_that_resumes) {
@@ -652,6 +658,17 @@ Test(cli, a_checkpoint_of_other_data_is_refused) {
                        "--orderbook f.csv --odd-rows error"),
                    1, "c: of a run on other samples", "another row");
     run_good("%s --theta 1e-4", train);
+}
+
+Test(cli, a_checkpoint_of_another_version_is_a_warning) {
+    run_good("$T synth --out d --rows 1500 && $T train " FILES "--steps 5 --out m --checkpoint c");
+    cr_expect_str_empty(run_good("$T train " FILES "--steps 6 --out m --resume c")->err);
+    NEED_SHIM("const char *tlob_version(void) { return \"77.7\"; }");
+    const run_result *r = run_good(SHIM "$T train " FILES "--steps 6 --out m --resume c");
+    cr_expect(strstr(r->err, "tlob: warning: c: of a run on tlob ") &&
+                  strstr(r->err, "this is tlob 77.7, host, cpu_ref"),
+              "%s", r->err);
+    cr_expect_eq(count_lines(r->err), 1, "%s", r->err);
 }
 
 // Every byte is covered: one that is changed is found, wherever it is.
