@@ -4,13 +4,11 @@
 #include "libtlob/parts.h"
 #include "libtlob/range.h"
 
-#define NEVER ((int64_t)-1) /* in place of a number of samples: no forward pass has left anything here */
-
 struct tlob_block {
     tlob_context *ctx;
     tlob_block_shape shape;
     int64_t max_samples;
-    int64_t samples;     /* of the last forward pass, or NEVER */
+    int64_t samples;     /* of the last forward pass, or TLOB_NO_PASS */
     tlob_buffer *proj;   /* Q, K, V one after the other: [d_out, N] each, N of the last forward pass */
     tlob_buffer *o;      /* [d_out, N] */
     tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
@@ -26,12 +24,6 @@ tlob_block_shape tlob_block_shape_default(void) {
     return (tlob_block_shape){.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE};
 }
 
-static tlob_status check_positive(int64_t value, const char *name) {
-    if (value >= 1)
-        return TLOB_OK;
-    return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_block_shape_check", "%s is %" PRId64 ", must be at least 1", name, value);
-}
-
 /* The largest products that the rest of this file forms without a check: 4*d_out*(d_in + d_out) and 4*(d_in +
  * d_out)*seq. */
 static bool sizes_fit(const tlob_block_shape *s) {
@@ -44,11 +36,11 @@ tlob_status tlob_block_shape_check(const tlob_block_shape *shape) {
     const char *where = "tlob_block_shape_check";
     if (!shape)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "shape is NULL");
-    tlob_status status = check_positive(shape->d_in, "d_in");
+    tlob_status status = tlob_check_positive(shape->d_in, where, "d_in");
     if (status == TLOB_OK)
-        status = check_positive(shape->d_out, "d_out");
+        status = tlob_check_positive(shape->d_out, where, "d_out");
     if (status == TLOB_OK)
-        status = check_positive(shape->seq, "seq");
+        status = tlob_check_positive(shape->seq, where, "seq");
     if (status != TLOB_OK)
         return status;
     if (shape->head_dim < 1 || shape->head_dim > TLOB_HEAD_DIM_MAX)
@@ -76,13 +68,6 @@ int64_t tlob_block_weight_count(const tlob_block_shape *shape) {
 }
 
 /* --- weights --------------------------------------------------------------------------------------------------- */
-
-tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, uint64_t seed, uint32_t space, float *w) {
-    const tlob_space *memory = stream->ctx->space;
-    float bound = (float)sqrt(6.0 / ((double)fan_in + (double)fan_out));
-    int code = memory->kernels->uniform(stream->cuda_stream, fan_in * fan_out, bound, seed, space, w);
-    return tlob_fail_cuda(memory, code, "kernel uniform");
-}
 
 tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_block_shape *shape, uint64_t seed, float *weights) {
     const char *where = "tlob_block_init_weights";
@@ -161,7 +146,7 @@ tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape *shape, 
     block->ctx = ctx;
     block->shape = *shape;
     block->max_samples = max_samples;
-    block->samples = NEVER;
+    block->samples = TLOB_NO_PASS;
     tlob_context_ref(ctx);
     status = create_scratch(block, where);
     if (status != TLOB_OK)
@@ -252,13 +237,11 @@ static tlob_status project_out(const tlob_block *block, tlob_stream *stream, con
 
 static tlob_status forward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                            int64_t samples, float *y) {
-    const tlob_space *space = block->ctx->space;
     const int64_t columns = columns_of(block, samples);
     const tlob_attend_args args = attend_args(block, samples);
     tlob_status status = project(block, stream, weights, x, columns);
     if (status == TLOB_OK)
-        status =
-            tlob_fail_cuda(space, space->kernels->attend_forward(stream->cuda_stream, &args), "kernel attend_forward");
+        status = tlob_attend_forward(stream, &args);
     if (status == TLOB_OK)
         status = project_out(block, stream, weights + 3 * projection_count(&block->shape), columns, y);
     return status;
@@ -269,17 +252,11 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
     const char *where = "tlob_block_forward";
     tlob_status status = check_call(block, stream, where);
     if (status == TLOB_OK)
-        status = tlob_check_samples(samples, 0, block->max_samples, where);
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, weights, where, "weights");
-    if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(stream, x, where, "x");
-    if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(stream, y, where, "y");
+        status = tlob_check_forward(stream, weights, x, samples, block->max_samples, y, where);
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
-    block->samples = NEVER; /* until all of it is there: a backward pass must not meet one half */
+    block->samples = TLOB_NO_PASS; /* until all of it is there: a backward pass must not meet one half */
     tlob_range_push(where);
     status = forward(block, stream, weights, x, samples, y);
     tlob_range_pop();
@@ -347,13 +324,11 @@ static tlob_status backward_input(const tlob_block *block, tlob_stream *stream, 
 
 static tlob_status backward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                             const float *dy, float *dweights, float *dx) {
-    const tlob_space *space = block->ctx->space;
     const int64_t columns = columns_of(block, block->samples), w_o = 3 * projection_count(&block->shape);
     const tlob_attend_args args = attend_args(block, block->samples);
     tlob_status status = backward_out(block, stream, weights + w_o, dy, columns, dweights + w_o);
     if (status == TLOB_OK)
-        status = tlob_fail_cuda(space, space->kernels->attend_backward(stream->cuda_stream, &args),
-                                "kernel attend_backward");
+        status = tlob_attend_backward(stream, &args);
     if (status == TLOB_OK)
         status = backward_weights(block, stream, x, columns, dweights);
     if (status == TLOB_OK && dx)
@@ -361,35 +336,16 @@ static tlob_status backward(const tlob_block *block, tlob_stream *stream, const 
     return status;
 }
 
-static tlob_status check_backward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
-                                  const float *dy, int64_t samples, const float *dweights, const float *dx) {
-    const char *where = "tlob_block_backward";
-    if (block->samples == NEVER)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "the block holds no forward pass: call tlob_block_forward first");
-    if (samples != block->samples)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "samples is %" PRId64 ", and the last forward pass had %" PRId64,
-                         samples, block->samples);
-    tlob_status status = tlob_check_floats(stream, weights, where, "weights");
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, dweights, where, "dweights");
-    if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(stream, x, where, "x");
-    if (status == TLOB_OK && samples > 0)
-        status = tlob_check_floats(stream, dy, where, "dy");
-    if (status == TLOB_OK && samples > 0 && dx)
-        status = tlob_check_floats(stream, dx, where, "dx");
-    return status;
-}
-
 tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                 const float *dy, int64_t samples, float *dweights, float *dx) {
-    tlob_status status = check_call(block, stream, "tlob_block_backward");
+    const char *where = "tlob_block_backward";
+    tlob_status status = check_call(block, stream, where);
     if (status == TLOB_OK)
-        status = check_backward(block, stream, weights, x, dy, samples, dweights, dx);
+        status = tlob_check_backward(stream, weights, x, dy, samples, block->samples, dweights, dx, where);
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
-    tlob_range_push("tlob_block_backward");
+    tlob_range_push(where);
     status = backward(block, stream, weights, x, dy, dweights, dx);
     tlob_range_pop();
     tlob_leave(block->ctx, previous);
@@ -408,15 +364,13 @@ tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *v
     *value = NAN; /* the mean of no rows */
     if (block->samples <= 0)
         return TLOB_OK;
-    const tlob_space *space = block->ctx->space;
     const tlob_attend_args args = attend_args(block, block->samples);
     const int64_t rows = rows_of(block, block->samples);
     void *previous;
     if ((status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
-    int code = space->kernels->row_sum(stream->cuda_stream, 1, rows, args.row_inv_sum, (float)(1.0 / (double)rows),
-                                       tlob_floats(block->partial), tlob_floats(block->mean));
-    status = tlob_fail_cuda(space, code, "kernel row_sum");
+    status = tlob_row_sum(stream, 1, rows, args.row_inv_sum, (float)(1.0 / (double)rows), block->partial,
+                          tlob_floats(block->mean));
     tlob_leave(block->ctx, previous);
     return status == TLOB_OK ? tlob_download(stream, value, tlob_buffer_data(block->mean), sizeof(*value)) : status;
 }
@@ -426,10 +380,10 @@ tlob_status tlob_block_get_state(const tlob_block *block, tlob_block_state *stat
     if (!block || !state)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", block ? "state" : "block");
     tlob_status status = tlob_context_check(block->ctx, where);
+    if (status == TLOB_OK)
+        status = tlob_check_passed(block->samples, where);
     if (status != TLOB_OK)
         return status;
-    if (block->samples == NEVER)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "the block holds no forward pass: call tlob_block_forward first");
     const tlob_attend_args args = attend_args(block, block->samples);
     *state = (tlob_block_state){.q = args.q, .k = args.k, .v = args.v, .o = args.o};
     return TLOB_OK;

@@ -139,15 +139,12 @@ static tlob_status measure(const tlob_head *head, tlob_stream *stream, const flo
         tlob_fail_cuda(space, space->kernels->cross_entropy(stream->cuda_stream, &args), "kernel cross_entropy");
     if (status != TLOB_OK)
         return status;
-    int code = space->kernels->row_sum(stream->cuda_stream, 2, samples, args.figures, 1.0f, tlob_floats(head->partial),
-                                       tlob_floats(head->sums));
-    return tlob_fail_cuda(space, code, "kernel row_sum");
+    return tlob_row_sum(stream, 2, samples, args.figures, 1.0f, head->partial, tlob_floats(head->sums));
 }
 
 /* dW = dlogits y^T, db = rowsum(dlogits), dy = W^T dlogits. */
 static tlob_status backward(const tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
                             int64_t samples, float *dweights, float *dy) {
-    const tlob_space *space = head->ctx->space;
     const float *dlogits = tlob_floats(head->dlogits);
     tlob_gemm g = tlob_gemm_init(TLOB_CLASSES, head->features, samples);
     g.transb = TLOB_OP_T;
@@ -156,9 +153,9 @@ static tlob_status backward(const tlob_head *head, tlob_stream *stream, const fl
     tlob_status status = tlob_gemm_run(stream, &g, &to_w);
     if (status != TLOB_OK)
         return status;
-    int code = space->kernels->row_sum(stream->cuda_stream, TLOB_CLASSES, samples, dlogits, 1.0f,
-                                       tlob_floats(head->partial), dweights + TLOB_CLASSES * head->features);
-    if ((status = tlob_fail_cuda(space, code, "kernel row_sum")) != TLOB_OK)
+    status = tlob_row_sum(stream, TLOB_CLASSES, samples, dlogits, 1.0f, head->partial,
+                          dweights + TLOB_CLASSES * head->features);
+    if (status != TLOB_OK)
         return status;
     g = tlob_gemm_init(head->features, samples, TLOB_CLASSES);
     g.transa = TLOB_OP_T;

@@ -1,4 +1,4 @@
-/** What the parts of a model share: block.c, head.c, adam.c, model.c. */
+/** What the parts of a model share: block.c, mha.c, linear.c, head.c, adam.c, model.c. */
 #ifndef TLOB_PARTS_H
 #define TLOB_PARTS_H
 
@@ -15,6 +15,13 @@ static inline tlob_status tlob_check_floats(tlob_stream *stream, const float *pt
     if ((uintptr_t)ptr % sizeof(float))
         return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%s (%p) is not aligned to a float", name, (const void *)ptr);
     return tlob_check_operand(stream, ptr, operation, name);
+}
+
+/** ARGUMENT unless value >= 1. */
+static inline tlob_status tlob_check_positive(int64_t value, const char *operation, const char *name) {
+    if (value >= 1)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%s is %" PRId64 ", must be at least 1", name, value);
 }
 
 /** ARGUMENT unless least <= samples <= most. */
@@ -40,8 +47,35 @@ static inline float *tlob_floats(const tlob_buffer *buffer) {
     return tlob_buffer_data(buffer);
 }
 
-/** W ~ U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010). `w` has been checked, the device is
- * current. */
+/* --- the passes of an attention with its projections (block.c, mha.c) ----------------------------------------------- */
+
+#define TLOB_NO_PASS ((int64_t)-1) /* in place of a number of samples: no forward pass has left anything */
+
+/** The arguments of a forward pass. */
+tlob_status tlob_check_forward(tlob_stream *stream, const float *weights, const float *x, int64_t samples,
+                               int64_t max_samples, const float *y, const char *operation);
+
+/** ARGUMENT where `last`, the samples of the last forward pass, is TLOB_NO_PASS. */
+tlob_status tlob_check_passed(int64_t last, const char *operation);
+
+/** The arguments of a backward pass, and that `last` are its samples. */
+tlob_status tlob_check_backward(tlob_stream *stream, const float *weights, const float *x, const float *dy,
+                                int64_t samples, int64_t last, const float *dweights, const float *dx,
+                                const char *operation);
+
+/* --- kernels, with the device current and arguments checked ---------------------------------------------------------- */
+
+/** w ~ U(-bound, bound), `count` of them. */
+tlob_status tlob_uniform(tlob_stream *stream, int64_t count, double bound, uint64_t seed, uint32_t space, float *w);
+
+/** W ~ U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010). */
 tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, uint64_t seed, uint32_t space, float *w);
+
+tlob_status tlob_attend_forward(tlob_stream *stream, const tlob_attend_args *args);
+tlob_status tlob_attend_backward(tlob_stream *stream, const tlob_attend_args *args);
+
+/** out[i] = scale * sum over j of x[i + j*m]; partial: tlob_row_sum_scratch(m, n) floats or more. */
+tlob_status tlob_row_sum(tlob_stream *stream, int64_t m, int64_t n, const float *x, float scale, tlob_buffer *partial,
+                         float *out);
 
 #endif

@@ -118,9 +118,11 @@ enum {
     TLOB_SPACE_W_V,
     TLOB_SPACE_W_O,
     TLOB_SPACE_HEAD,
+    TLOB_SPACE_MHA_IN,
+    TLOB_SPACE_MHA_OUT,
 };
 
-/** Floats of scratch that row_sum needs: at least 1, and no less for a larger n. */
+/** Floats of scratch that row_sum needs: at least 1, and no less for a larger m or n. */
 int64_t tlob_row_sum_scratch(int64_t m, int64_t n);
 
 extern const tlob_kernels tlob_kernels_host;
