@@ -1,9 +1,11 @@
 // The program `tlob`, from outside: what it prints, what it writes, how it fails.
 #include "run.h"
 
+#include "io/hash.h"
 #include "io/safetensors.h"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -776,19 +778,38 @@ static void change(io_tensor *tensor, const tampering *t) {
         tensor->rank = 2;
         tensor->shape[1] = 1;
     } else if (t->how == RETYPE) {
-        tensor->dtype = IO_I32;
+        tensor->dtype = io_dtype_size(tensor->dtype) == 8 ? IO_U64 : IO_I32;
     } else {
         float *copy = malloc(tensor->bytes);
         memcpy(copy, tensor->data, tensor->bytes);
-        copy[1] = t->how == MAKE_NAN ? NAN : -1;
+        copy[1] = t->how == MAKE_NAN ? NAN : -1; // of an I64: the sign of element 0
         tensor->data = copy; // lives as long as the test's process
     }
 }
 
-// Writes the model `m` as `t`, changed.
-static void tamper(const io_safetensors *file, const tampering *t) {
+// What a checkpoint's checksum is of: every key but its own, in the order of the file, and every tensor that it has.
+static uint64_t checksum_of(const io_metadata *meta, int n_meta, const io_tensor *tensors, int n_tensors) {
+    static const char *const order[] = {"weights",      "adam_m",       "adam_v",
+                                        "best_weights", "best_figures", "best_confusion"};
+    uint64_t hash = IO_HASH_EMPTY;
+    for (int i = 0; i < n_meta; i++) {
+        hash = io_hash(hash, meta[i].key, strlen(meta[i].key) + 1);
+        hash = io_hash(hash, meta[i].value, strlen(meta[i].value) + 1);
+    }
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        for (int j = 0; j < n_tensors; j++)
+            if (!strcmp(order[i], tensors[j].name)) {
+                hash = io_hash(hash, order[i], strlen(order[i]) + 1);
+                hash = io_hash(hash, tensors[j].data, tensors[j].bytes);
+            }
+    return hash;
+}
+
+// Writes `file`, which has these keys, as `t`, changed; a checkpoint is sealed with the checksum of what it has then.
+static void tamper(const io_safetensors *file, const tampering *t, const char *const *keys, size_t n_keys, bool seal) {
     io_tensor tensors[16];
-    io_metadata meta[N_META];
+    io_metadata meta[64];
+    char checksum[32];
     int n_tensors = 0, n_meta = 0;
     for (int i = 0; i < io_safetensors_count(file); i++) {
         io_tensor tensor = *io_safetensors_at(file, i);
@@ -799,13 +820,17 @@ static void tamper(const io_safetensors *file, const tampering *t) {
             change(&tensor, t);
         tensors[n_tensors++] = tensor;
     }
-    for (size_t i = 0; i < N_META; i++) {
-        bool hit = t->key && !strcmp(t->key, meta_keys[i]);
-        const char *value = hit ? t->value : io_safetensors_metadata(file, meta_keys[i]);
+    for (size_t i = 0; i < n_keys; i++) {
+        bool hit = t->key && !strcmp(t->key, keys[i]);
+        const char *value = hit ? t->value : io_safetensors_metadata(file, keys[i]);
         if (value)
-            meta[n_meta++] = (io_metadata){meta_keys[i], value};
+            meta[n_meta++] = (io_metadata){keys[i], value};
         else
-            cr_assert(hit, "a model has no metadata \"%s\"", meta_keys[i]);
+            cr_assert(hit, "a file has no metadata \"%s\"", keys[i]);
+    }
+    if (seal) {
+        snprintf(checksum, sizeof checksum, "%016" PRIx64, checksum_of(meta, n_meta, tensors, n_tensors));
+        meta[n_meta++] = (io_metadata){"checksum", checksum};
     }
     cr_assert(io_safetensors_save(run_path("t"), tensors, n_tensors, meta, n_meta, NULL));
 }
@@ -815,8 +840,82 @@ Test(cli, a_model_that_was_tampered_with_is_refused_by_name) {
     io_safetensors *file;
     cr_assert(io_safetensors_load(run_path("m"), &file, NULL));
     for (size_t i = 0; i < sizeof tamperings / sizeof *tamperings; i++) {
-        tamper(file, &tamperings[i]);
+        tamper(file, &tamperings[i], meta_keys, N_META, false);
         expect_failure(run("$T eval " FILES "--model t"), 1, tamperings[i].expected, tamperings[i].expected);
+    }
+    io_safetensors_free(&file);
+}
+
+static const tampering forgeries[] = {
+    {"weights", DROP, NULL, NULL, "\"weights\" is missing: not a checkpoint"},
+    {"weights", RESHAPE, NULL, NULL, "\"weights\" has rank 2"},
+    {"weights", MAKE_NAN, NULL, NULL, "\"weights\" is not finite at element 1"},
+    {"adam_m", RETYPE, NULL, NULL, "\"adam_m\" has type I32"},
+    {"adam_v", MAKE_NEGATIVE, NULL, NULL, "\"adam_v\" is negative at element 1"},
+    {"best_weights", DROP, NULL, NULL, "\"best_weights\" is missing"},
+    {"best_figures", DROP, NULL, NULL, "\"best_figures\" is missing"},
+    {"best_confusion", DROP, NULL, NULL, "\"best_confusion\" is missing"},
+    {"best_confusion", RETYPE, NULL, NULL, "\"best_confusion\""},
+    {"best_confusion", MAKE_NEGATIVE, NULL, NULL, "\"best_confusion\" counts -"},
+    {NULL, DROP, "format", "tlob-checkpoint 2", "its format is 'tlob-checkpoint 2'"},
+    {NULL, DROP, "horizon", NULL, "\"horizon\" is missing: not a checkpoint"},
+    {NULL, DROP, "horizon", "50", "horizon 50, and this one has horizon 100"},
+    {NULL, DROP, "device", "cuda", "device cuda, and this one has device host"},
+    {NULL, DROP, "compute", "tf32", "compute tf32, and this one has compute fp32"},
+    {NULL, DROP, "policy", "threshold:64", "policy threshold:64, and this one has policy fixed:cpu_ref"},
+    {NULL, DROP, "steps", "-1", "\"steps\" is '-1'"},
+    {NULL, DROP, "steps", "9007199254740993", "\"steps\" is '9007199254740993'"},
+    {NULL, DROP, "draw", "x", "\"draw\" is 'x'"},
+    {NULL, DROP, "best_step", "6", "\"best_step\" is '6', not a whole number from 0 to 5"},
+};
+
+static const char *const checkpoint_keys[] = {"format",
+                                              "version",
+                                              "device",
+                                              "compute",
+                                              "policy",
+                                              "workspace_mib",
+                                              "keep",
+                                              "validate_every",
+                                              "d_in",
+                                              "d_out",
+                                              "head_dim",
+                                              "axis",
+                                              "seq",
+                                              "levels",
+                                              "windows",
+                                              "horizon",
+                                              "smoothing",
+                                              "stride",
+                                              "odd_rows",
+                                              "drop_hidden",
+                                              "train_share",
+                                              "theta_mode",
+                                              "theta",
+                                              "seed",
+                                              "batch",
+                                              "lr",
+                                              "training_samples",
+                                              "validation_samples",
+                                              "data",
+                                              "machine",
+                                              "steps",
+                                              "draw",
+                                              "best_step"};
+
+// With a checksum that is right: what a program that is not `tlob train' may write.
+Test(cli, a_forged_checkpoint_is_refused_by_name) {
+    static const char *const command = "$T train " FILES "--steps 10 --out x --validate-every 5 --keep best --resume t";
+    const size_t n_keys = sizeof checkpoint_keys / sizeof *checkpoint_keys;
+    run_good("$T synth --out d --rows 2000 && $T train " FILES "--steps 5 --out m --validate-every 5 --keep best "
+             "--checkpoint c");
+    io_safetensors *file;
+    cr_assert(io_safetensors_load(run_path("c"), &file, NULL));
+    tamper(file, &(tampering){0}, checkpoint_keys, n_keys, true);
+    run_good("%s && cmp c t", command);
+    for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
+        tamper(file, &forgeries[i], checkpoint_keys, n_keys, true);
+        expect_failure(run("%s", command), 1, forgeries[i].expected, forgeries[i].expected);
     }
     io_safetensors_free(&file);
 }

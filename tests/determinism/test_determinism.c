@@ -6,7 +6,7 @@
 
 static const char *const policy = "fixed:cpu_ref";
 
-Test(determinism, processes_on_the_host_agree, .timeout = 100) {
+Test(determinism, processes_on_the_host_agree, .timeout = 280) {
     child_result reference;
     run_children(policy, "quiet", NULL, 1, 1, &reference);
     cr_assert_eq(reference.status, 0, "%s", reference.output);
