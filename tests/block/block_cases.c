@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/safetensors.h"
 #include "tests/block/exact.h"
+#include "tests/block/reference.h"
 
 /* --- a block, run once ----------------------------------------------------------------------------------------- */
 
@@ -45,48 +45,7 @@ static outcome run_block(lab *l, tlob_block *block, const tlob_block_shape *s, i
     return r;
 }
 
-static double *to_double(const float *from, int64_t count) {
-    double *to = malloc((size_t)count * sizeof(double));
-    for (int64_t i = 0; i < count; i++)
-        to[i] = from[i];
-    return to;
-}
-
 /* --- reference values ------------------------------------------------------------------------------------------ */
-
-static io_safetensors *open_reference(const char *name) {
-    const char *shared = getenv("TLOB_SHARED");
-    char path[1024];
-    snprintf(path, sizeof(path), "%s/reference/%s.safetensors", shared ? shared : TLOB_SOURCE_ROOT "/../shared", name);
-    FILE *there = fopen(path, "rb");
-    if (!there)
-        cr_skip_test("no reference values at %s (set TLOB_SHARED)", path);
-    fclose(there);
-    io_safetensors *file;
-    io_error err;
-    cr_assert(io_safetensors_load(path, &file, &err), "%s", err.text);
-    return file;
-}
-
-static const io_tensor *tensor(const io_safetensors *file, const char *name) {
-    const io_tensor *t = io_safetensors_find(file, name);
-    cr_assert(t && t->dtype == IO_F64, "no float64 tensor %s", name);
-    return t;
-}
-
-static int64_t count_of(const io_tensor *t) {
-    return (int64_t)(t->bytes / sizeof(double));
-}
-
-/* As floats; a row-major [samples, features] is the column-major [features, samples] as it lies. */
-static float *activations(const io_safetensors *file, const char *name) {
-    const io_tensor *t = tensor(file, name);
-    const double *from = t->data;
-    float *to = malloc((size_t)count_of(t) * sizeof(float));
-    for (int64_t i = 0; i < count_of(t); i++)
-        to[i] = (float)from[i];
-    return to;
-}
 
 /* [W_Q | W_K | W_V | W_O] of tensors "<prefix>q" to "<prefix>o": row-major [out, in] there, column-major here. */
 static double *flat_weights(const io_safetensors *file, const char *prefix, int64_t count) {
@@ -94,12 +53,12 @@ static double *flat_weights(const io_safetensors *file, const char *prefix, int6
     for (const char *letter = "qkvo"; *letter; letter++) {
         char name[16];
         snprintf(name, sizeof(name), "%s%c", prefix, *letter);
-        const io_tensor *t = tensor(file, name);
+        const io_tensor *t = reference_tensor(file, name);
         const double *from = t->data;
         for (int64_t i = 0; i < t->shape[0]; i++)
             for (int64_t j = 0; j < t->shape[1]; j++)
                 at[i + j * t->shape[0]] = from[i * t->shape[1] + j];
-        at += count_of(t);
+        at += reference_count(t);
     }
     cr_assert_eq(at - flat, count);
     return flat;
@@ -107,7 +66,7 @@ static double *flat_weights(const io_safetensors *file, const char *prefix, int6
 
 static double mean_of_row_maxima(const io_tensor *p) {
     const double *at = p->data;
-    int64_t tokens = p->shape[p->rank - 1], rows = count_of(p) / tokens;
+    int64_t tokens = p->shape[p->rank - 1], rows = reference_count(p) / tokens;
     double sum = 0.0;
     for (int64_t r = 0; r < rows; r++) {
         double max = 0.0;
@@ -118,25 +77,19 @@ static double mean_of_row_maxima(const io_tensor *p) {
     return sum / (double)rows;
 }
 
-static int64_t number(const io_safetensors *file, const char *key) {
-    const char *text = io_safetensors_metadata(file, key);
-    cr_assert(text, "no metadata %s", key);
-    return strtoll(text, NULL, 10);
-}
-
 void case_reference(lab *l, const char *name) {
-    io_safetensors *file = open_reference(name);
-    const io_tensor *x = tensor(file, "x"), *y = tensor(file, "y");
+    io_safetensors *file = reference_open(name);
+    const io_tensor *x = reference_tensor(file, "x"), *y = reference_tensor(file, "y");
     tlob_block_shape s = {
         .d_in = x->shape[1],
         .d_out = y->shape[1],
-        .head_dim = number(file, "head_dim"),
-        .seq = number(file, "seq"),
+        .head_dim = reference_number(file, "head_dim"),
+        .seq = reference_number(file, "seq"),
         .axis = strcmp(io_safetensors_metadata(file, "axis"), "time") ? TLOB_AXIS_FEATURE : TLOB_AXIS_TIME,
     };
-    const int64_t samples = number(file, "samples"), count = tlob_block_weight_count(&s);
+    const int64_t samples = reference_number(file, "samples"), count = tlob_block_weight_count(&s);
     double *w = flat_weights(file, "w_", count), *dw = flat_weights(file, "dw_", count);
-    float *w_float = malloc((size_t)count * sizeof(float)), *xs = activations(file, "x"), *dy = activations(file, "dy");
+    float *w_float = malloc((size_t)count * sizeof(float)), *xs = reference_floats(file, "x"), *dy = reference_floats(file, "dy");
     for (int64_t i = 0; i < count; i++)
         w_float[i] = (float)w[i];
 
@@ -148,15 +101,15 @@ void case_reference(lab *l, const char *name) {
         const float *got;
     } results[] = {{"q", r.q}, {"k", r.k}, {"v", r.v}, {"o", r.o}, {"y", r.y}, {"dx", r.dx}};
     for (int i = 0; i < 6; i++) {
-        const io_tensor *want = tensor(file, results[i].name);
-        lab_close_to(results[i].name, results[i].got, want->data, count_of(want), l->bar);
+        const io_tensor *want = reference_tensor(file, results[i].name);
+        lab_close_to(results[i].name, results[i].got, want->data, reference_count(want), l->bar);
     }
     for (int i = 0; i < 4; i++) { /* each matrix on its own: the largest must not hide an error in another */
         static const char *const names[] = {"dW_Q", "dW_K", "dW_V", "dW_O"};
         int64_t at = i * s.d_out * s.d_in;
         lab_close_to(names[i], r.dw + at, dw + at, i < 3 ? s.d_out * s.d_in : s.d_out * s.d_out, l->bar);
     }
-    double focus = mean_of_row_maxima(tensor(file, "p"));
+    double focus = mean_of_row_maxima(reference_tensor(file, "p"));
     lab_close_to("mean_max", &r.mean_max, &focus, 1, l->bar);
 
     tlob_block_destroy(&block);
@@ -202,31 +155,8 @@ static void library_gradients(lab *l, const tlob_block_shape *s, int64_t samples
     tlob_head_destroy(&head);
 }
 
-/* d of the loss by each of `count` values at `at`, by central differences. */
-static double *differences(const exact_problem *problem, double *at, int64_t count, double step) {
-    double *d = malloc((size_t)count * sizeof(double));
-    for (int64_t i = 0; i < count; i++) {
-        const double kept = at[i];
-        at[i] = kept + step;
-        double up = exact_loss(problem);
-        at[i] = kept - step;
-        d[i] = (up - exact_loss(problem)) / (2.0 * step);
-        at[i] = kept;
-    }
-    return d;
-}
-
-static void compare_gradients(const char *name, const double *exact, const double *difference, const float *library,
-                              int64_t count, double bar) {
-    double largest = 0.0;
-    for (int64_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs(exact[i]));
-    cr_assert(largest > 1e-4, "%s: all gradients are next to 0, which proves nothing", name);
-    for (int64_t i = 0; i < count; i++)
-        cr_assert(fabs(exact[i] - difference[i]) <= 1e-6 * largest, "%s[%ld]: the formula gives %.9g, differences %.9g",
-                  name, (long)i, exact[i], difference[i]);
-    lab_close_to(name, library, exact, count, bar);
-    lab_close_to(name, library, difference, count, bar + 1e-6);
+static double loss_of(const void *problem) {
+    return exact_loss(problem);
 }
 
 void case_gradients(lab *l, tlob_axis axis) {
@@ -235,7 +165,7 @@ void case_gradients(lab *l, tlob_axis axis) {
     const int64_t chunk = s.d_out * s.d_in, features = s.d_out * s.seq;
     const uint8_t labels[] = {2, 0, 1, 1, 2};
     float *w = lab_random(count, 0.8f, 11), *x = lab_random(x_count, 1.5f, 12), *d, *dx;
-    exact_problem problem = {s, samples, to_double(w, count), to_double(x, x_count), labels};
+    exact_problem problem = {s, samples, lab_double(w, count), lab_double(x, x_count), labels};
     double *exact = malloc((size_t)count * sizeof(double)), *exact_dx = malloc((size_t)x_count * sizeof(double));
     double loss = exact_gradients(&problem, exact, exact_dx);
     tlob_loss got;
@@ -255,13 +185,13 @@ void case_gradients(lab *l, tlob_axis axis) {
     };
     const double steps[] = {1e-4, 1e-5};
     for (int i = 0; i < 2; i++) {
-        double *by_w = differences(&problem, problem.parameters, count, steps[i]);
-        double *by_x = differences(&problem, problem.x, x_count, steps[i]);
+        double *by_w = lab_differences(loss_of, &problem, problem.parameters, count, steps[i]);
+        double *by_x = lab_differences(loss_of, &problem, problem.x, x_count, steps[i]);
         for (int p = 0; p < 6; p++) {
             int64_t at = parts[p].at;
-            compare_gradients(parts[p].name, exact + at, by_w + at, d + at, parts[p].count, l->bar);
+            lab_compare_gradients(parts[p].name, exact + at, by_w + at, d + at, parts[p].count, l->bar);
         }
-        compare_gradients("dx", exact_dx, by_x, dx, x_count, l->bar);
+        lab_compare_gradients("dx", exact_dx, by_x, dx, x_count, l->bar);
         free(by_w);
         free(by_x);
     }
@@ -293,7 +223,7 @@ static void close_outcomes(const outcome *got, const outcome *want, double bar) 
             lab_same_bits(pairs[i].name, pairs[i].got, pairs[i].want, pairs[i].count);
             continue;
         }
-        double *exact = to_double(pairs[i].want, pairs[i].count);
+        double *exact = lab_double(pairs[i].want, pairs[i].count);
         lab_close_to(pairs[i].name, pairs[i].got, exact, pairs[i].count, bar);
         free(exact);
     }
@@ -496,7 +426,7 @@ void case_model(lab *l) {
     tlob_model_figures figures;
     LAB_OK(tlob_model_evaluate(model, l->stream, ax.at, lab_bytes(l, labels, samples), samples, logits.at));
     LAB_OK(tlob_model_result(model, l->stream, &figures));
-    exact_problem problem = {*s, samples, to_double(w, count), to_double(x, x_count), labels};
+    exact_problem problem = {*s, samples, lab_double(w, count), lab_double(x, x_count), labels};
     double loss = exact_loss(&problem);
     lab_close_to("loss", &figures.loss, &loss, 1, l->bar);
     float *z = lab_read(l, logits);

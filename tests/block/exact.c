@@ -16,6 +16,20 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const dou
                 c[i + j * m] += (ta ? a[l + i * k] : a[i + l * m]) * (tb ? b[j + l * n] : b[l + j * k]);
 }
 
+exact_attention exact_attention_create(int64_t tokens, int64_t d) {
+    exact_attention a = {.tokens = tokens, .d = d, .p = zeros(tokens * tokens)};
+    double **rows[] = {&a.q, &a.k, &a.v, &a.o, &a.d_o, &a.dq, &a.dk, &a.dv};
+    for (int i = 0; i < 8; i++)
+        *rows[i] = zeros(tokens * d);
+    return a;
+}
+
+void exact_attention_free(exact_attention *a) {
+    double *rows[] = {a->q, a->k, a->v, a->p, a->o, a->d_o, a->dq, a->dk, a->dv};
+    for (int i = 0; i < 9; i++)
+        free(rows[i]);
+}
+
 void exact_attend_forward(exact_attention *a) {
     const int64_t t = a->tokens, d = a->d;
     for (int64_t i = 0; i < t; i++) {
@@ -79,20 +93,6 @@ typedef struct pass {
     exact_attention *attention; /* one for each group */
 } pass;
 
-static exact_attention attention_of(int64_t tokens, int64_t d) {
-    exact_attention a = {.tokens = tokens, .d = d, .p = zeros(tokens * tokens)};
-    double **rows[] = {&a.q, &a.k, &a.v, &a.o, &a.d_o, &a.dq, &a.dk, &a.dv};
-    for (int i = 0; i < 8; i++)
-        *rows[i] = zeros(tokens * d);
-    return a;
-}
-
-static void free_attention(exact_attention *a) {
-    double *rows[] = {a->q, a->k, a->v, a->p, a->o, a->d_o, a->dq, a->dk, a->dv};
-    for (int i = 0; i < 9; i++)
-        free(rows[i]);
-}
-
 static pass start(const exact_problem *r) {
     const tlob_block_shape *s = &r->shape;
     const int64_t heads = s->d_out / s->head_dim, chunk = s->d_out * s->d_in;
@@ -114,13 +114,13 @@ static pass start(const exact_problem *r) {
     f.d_logits = zeros(3 * r->samples);
     f.attention = calloc((size_t)f.groups, sizeof(*f.attention));
     for (int64_t g = 0; g < f.groups; g++)
-        f.attention[g] = attention_of(f.tokens, s->head_dim);
+        f.attention[g] = exact_attention_create(f.tokens, s->head_dim);
     return f;
 }
 
 static void finish(pass *f) {
     for (int64_t g = 0; g < f->groups; g++)
-        free_attention(&f->attention[g]);
+        exact_attention_free(&f->attention[g]);
     double *arrays[] = {f->qkv[0],   f->qkv[1],   f->qkv[2], f->o,  f->y,       f->d_qkv[0],
                         f->d_qkv[1], f->d_qkv[2], f->d_o,    f->dy, f->d_logits};
     for (int i = 0; i < 11; i++)

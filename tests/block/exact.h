@@ -22,6 +22,9 @@ typedef struct exact_attention {
     double *d_o, *dq, *dk, *dv; /**< backward fills the last three */
 } exact_attention;
 
+exact_attention exact_attention_create(int64_t tokens, int64_t d);
+void exact_attention_free(exact_attention *a);
+
 void exact_attend_forward(exact_attention *a);
 void exact_attend_backward(exact_attention *a);
 

@@ -20,11 +20,15 @@ void lab_open_host(lab *l) {
     open_lab(l, &params, 1e-6);
 }
 
-void lab_open_cuda(lab *l, const char *policy) {
+void lab_open_cuda_in(lab *l, const char *policy, tlob_compute compute) {
     tlob_context_params params = tlob_context_params_default();
-    params.compute = TLOB_COMPUTE_FP32;
+    params.compute = compute;
     LAB_OK(tlob_policy_parse(policy, &params.policy));
     open_lab(l, &params, 1e-5);
+}
+
+void lab_open_cuda(lab *l, const char *policy) {
+    lab_open_cuda_in(l, policy, TLOB_COMPUTE_FP32);
 }
 
 void lab_clear(lab *l) {
@@ -100,6 +104,40 @@ void lab_close_to(const char *name, const float *got, const double *want, int64_
                   name, (long)i, (long)count, (double)got[i], want[i], bar, largest);
     cr_assert(sqrt(error) <= bar * sqrt(norm), "%s: relative error %.2e in the norm, allowed %.1e", name,
               sqrt(error / norm), bar);
+}
+
+double *lab_double(const float *from, int64_t count) {
+    double *to = malloc((size_t)(count > 0 ? count : 1) * sizeof(double));
+    for (int64_t i = 0; i < count; i++)
+        to[i] = from[i];
+    return to;
+}
+
+double *lab_differences(double (*loss)(const void *problem), const void *problem, double *at, int64_t count,
+                        double step) {
+    double *d = malloc((size_t)count * sizeof(double));
+    for (int64_t i = 0; i < count; i++) {
+        const double kept = at[i];
+        at[i] = kept + step;
+        double up = loss(problem);
+        at[i] = kept - step;
+        d[i] = (up - loss(problem)) / (2.0 * step);
+        at[i] = kept;
+    }
+    return d;
+}
+
+void lab_compare_gradients(const char *name, const double *exact, const double *difference, const float *library,
+                           int64_t count, double bar) {
+    double largest = 0.0;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(exact[i]));
+    cr_assert(largest > 1e-4, "%s: all gradients are next to 0, which proves nothing", name);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert(fabs(exact[i] - difference[i]) <= 1e-6 * largest, "%s[%ld]: the formula gives %.9g, differences %.9g",
+                  name, (long)i, exact[i], difference[i]);
+    lab_close_to(name, library, exact, count, bar);
+    lab_close_to(name, library, difference, count, bar + 1e-6);
 }
 
 void lab_same_bits(const char *name, const float *a, const float *b, int64_t count) {

@@ -29,6 +29,9 @@ typedef struct lab {
 void lab_open_host(lab *l);
 void lab_open_cuda(lab *l, const char *policy);
 
+/** The same in another compute mode; the caller sets the bar. */
+void lab_open_cuda_in(lab *l, const char *policy, tlob_compute compute);
+
 /** Frees every array, the stream and the context. */
 void lab_close(lab *l);
 
@@ -65,6 +68,20 @@ float *lab_random(int64_t count, float bound, uint64_t seed);
  * largest |want| in place of the norm. NaN is never right.
  */
 void lab_close_to(const char *name, const float *got, const double *want, int64_t count, double bar);
+
+/** The floats as doubles, to free. */
+double *lab_double(const float *from, int64_t count);
+
+/** d of loss(problem) by each of the `count` values at `at`, which are part of it, by central differences; to free. */
+double *lab_differences(double (*loss)(const void *problem), const void *problem, double *at, int64_t count,
+                        double step);
+
+/**
+ * Asserts that a gradient by the formulas is next to that by central differences, that the library's is both up to
+ * `bar`, and that it is not 0.
+ */
+void lab_compare_gradients(const char *name, const double *exact, const double *difference, const float *library,
+                           int64_t count, double bar);
 
 /** Asserts that two arrays of floats have the same bits. */
 void lab_same_bits(const char *name, const float *a, const float *b, int64_t count);

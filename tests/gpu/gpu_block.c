@@ -3,23 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <cuda_runtime.h>
-
 #include "tests/block/block_cases.h"
-#include "tests/gpu/gpu.h"
-
-#define CUDA_OK(call)                                                                                                  \
-    do {                                                                                                               \
-        cudaError_t code_ = (call);                                                                                    \
-        cr_assert_eq(code_, cudaSuccess, "%s: %s", #call, cudaGetErrorString(code_));                                  \
-    } while (0)
-
-static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold"};
-
-/* The statements that follow, once for each policy, in a context `l` of its own. */
-#define FOR_EACH_POLICY(l)                                                                                             \
-    for (int p_ = 0; p_ < 3 && (lab_open_cuda(l, policies[p_]), cr_log_info("policy %s", policies[p_]), true);         \
-         lab_close(l), p_++)
+#include "tests/gpu/gpu_lab.h"
 
 static lab gpu;
 
@@ -98,14 +83,9 @@ Test(gpu_block, training_follows_the_oracle_and_repeats_bit_for_bit) {
 
 /* --- captured steps -------------------------------------------------------------------------------------------- */
 
-static void begin_capture(void) {
-    CUDA_OK(cudaStreamBeginCapture(tlob_stream_cuda(gpu.stream), cudaStreamCaptureModeThreadLocal));
-}
-
 static cudaGraphExec_t end_capture(void) {
-    cudaGraph_t graph;
+    cudaGraph_t graph = end_capture_on(&gpu);
     cudaGraphExec_t exec;
-    CUDA_OK(cudaStreamEndCapture(tlob_stream_cuda(gpu.stream), &graph));
     CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
     CUDA_OK(cudaGraphDestroy(graph));
     return exec;
@@ -124,7 +104,7 @@ Test(gpu_block, captured_adam_steps_count_on) {
         w[i] = lab_array(&gpu, start, COUNT, 0);
         OK(tlob_adam_create(gpu.ctx, COUNT, &params, &adam[i]));
     }
-    begin_capture();
+    begin_capture_on(&gpu);
     OK(tlob_adam_step(adam[1], gpu.stream, w[1].at, g.at));
     cudaGraphExec_t exec = end_capture();
     for (int t = 0; t < STEPS; t++) {
@@ -164,7 +144,7 @@ Test(gpu_block, a_captured_training_step) {
             OK(tlob_model_step(model, gpu.stream, ax.at, label_at, SAMPLES)); /* warm from here on */
             cudaGraphExec_t exec = NULL;
             if (captured) {
-                begin_capture();
+                begin_capture_on(&gpu);
                 OK(tlob_model_step(model, gpu.stream, ax.at, label_at, SAMPLES));
                 exec = end_capture();
             }
