@@ -68,7 +68,7 @@ error_t cli_no_arguments(int key, char *arg, struct argp_state *state) {
 
 // --- the context ---
 
-enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY, KEY_CONFIG };
+enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY, KEY_DETERMINISTIC, KEY_CONFIG };
 
 static const struct argp_option context_options[] = {
     {NULL, 0, NULL, 0, "Where and how to compute:", 1},
@@ -82,9 +82,13 @@ static const struct argp_option context_options[] = {
      "Which backend runs a product: threshold, threshold:N or fixed:BACKEND (default: TLOB_POLICY, else threshold:64 "
      "on a GPU and fixed:cpu_ref on the host). `tlob explain' shows what a policy decides",
      1},
+    {"deterministic", KEY_DETERMINISTIC, "on|off", OPTION_ARG_OPTIONAL,
+     "The same products give the same bits, on the same GPU model with the same libraries (default: "
+     "TLOB_DETERMINISTIC, else off)",
+     1},
     {"config", KEY_CONFIG, "FILE", 0,
      "A JSON file with one object of settings, for those that neither an option nor a TLOB_* variable gives: compute, "
-     "policy, workspace_mib, log, trace (default: TLOB_CONFIG, else none)",
+     "policy, workspace_mib, log, trace, deterministic (default: TLOB_CONFIG, else none)",
      1},
     {0},
 };
@@ -111,7 +115,7 @@ static void parse_policy(struct argp_state *state, const char *text, tlob_policy
 }
 
 static error_t parse_context(int key, char *arg, struct argp_state *state) {
-    static const char *const computes[] = {"tf32", "fp32", NULL};
+    static const char *const computes[] = {"tf32", "fp32", NULL}, *const switches[] = {"on", "off", NULL};
     cli_context_options *options = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
@@ -126,6 +130,10 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_POLICY:
         parse_policy(state, arg, &options->params.policy);
+        return 0;
+    case KEY_DETERMINISTIC:
+        options->params.deterministic =
+            arg && cli_choice(state, "--deterministic", arg, switches) ? TLOB_SWITCH_OFF : TLOB_SWITCH_ON;
         return 0;
     case KEY_CONFIG:
         options->params.config_path = arg;

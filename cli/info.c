@@ -75,6 +75,8 @@ static int print_settings(const cli_context_options *options) {
     print_setting("log", levels[settings.log_level], settings.log_level_origin, "TLOB_LOG", "log");
     print_setting("trace", *settings.trace_path ? settings.trace_path : "none", settings.trace_origin, "TLOB_TRACE",
                   "trace");
+    print_setting("deterministic", settings.deterministic ? "on" : "off", settings.deterministic_origin,
+                  "TLOB_DETERMINISTIC", "deterministic");
     print_setting("config", *settings.config_path ? settings.config_path : "none", settings.config_origin,
                   "TLOB_CONFIG", NULL);
     return CLI_OK;

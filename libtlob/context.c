@@ -41,6 +41,8 @@ void tlob_context_ref(tlob_context *ctx) {
 void tlob_context_unref(tlob_context *ctx) {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1)
         return;
+    tlob_shared_detach(ctx);
+    pthread_mutex_destroy(&ctx->refused_lock);
     pthread_mutex_destroy(&ctx->streams_lock);
     tlob_trace_close(ctx);
     if (!tlob_context_forked(ctx))
@@ -123,12 +125,14 @@ static void log_settings(const tlob_context *ctx) {
     tlob_policy_print(&ctx->settings.policy, policy, sizeof(policy));
     tlob_context_backend_names(ctx, names, sizeof(names));
     tlob_log(ctx, TLOB_LOG_INFO,
-             "%s context%s%d: backends %s; policy %s (%s); compute %s (%s); workspace %zu MiB a stream (%s)",
+             "%s context%s%d: backends %s; policy %s (%s); compute %s (%s); workspace %zu MiB a stream (%s); "
+             "deterministic %s (%s)",
              tlob_memory_name(ctx->space->memory), ctx->home.device < 0 ? " " : " on device ", ctx->home.device, names,
              policy,
              tlob_origin_name(ctx->settings.policy_origin), tlob_compute_name(ctx->settings.compute),
              tlob_origin_name(ctx->settings.compute_origin), ctx->settings.workspace_bytes >> 20,
-             tlob_origin_name(ctx->settings.workspace_origin));
+             tlob_origin_name(ctx->settings.workspace_origin), ctx->settings.deterministic ? "on" : "off",
+             tlob_origin_name(ctx->settings.deterministic_origin));
 }
 
 static tlob_status check_params(const tlob_context_params *params, const tlob_space **space, tlob_settings *settings) {
@@ -163,6 +167,7 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
     atomic_init(&ctx->closed, false);
     atomic_init(&ctx->trace_failed, false);
     pthread_mutex_init(&ctx->streams_lock, NULL);
+    pthread_mutex_init(&ctx->refused_lock, NULL);
     ctx->space = space;
     ctx->settings = settings;
     ctx->log = params->log;
@@ -177,6 +182,8 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
         status = watch_forks(ctx);
     if (status == TLOB_OK)
         status = space->settle(params->device, &ctx->home);
+    if (status == TLOB_OK)
+        status = tlob_shared_attach(ctx);
     if (status == TLOB_OK)
         status = tlob_stream_open(ctx, NULL, &ctx->default_stream);
     if (status != TLOB_OK) {

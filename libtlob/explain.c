@@ -5,18 +5,18 @@
 #include "libtlob/internal.h"
 
 /* Why a backend can not run `gemm` in `memory`, or NULL. */
-static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm,
-                                 const tlob_gemm_operands *x) {
+static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic,
+                                 const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     if (ops->caps.memory != memory)
         return memory == TLOB_MEMORY_HOST ? "works on cuda memory, and the context is for host"
                                           : "works on host memory, and the context is for cuda";
-    return ops->missing ? ops->missing : tlob_unsupported(ops, gemm, x);
+    return ops->missing ? ops->missing : tlob_unsupported(ops, deterministic, gemm, x);
 }
 
-static void consider(const tlob_backend_ops *ops, tlob_memory memory, const tlob_gemm *gemm,
+static void consider(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x, tlob_explanation *e) {
     tlob_candidate *candidate = &e->candidate[e->candidates++];
-    const char *obstacle = find_obstacle(ops, memory, gemm, x);
+    const char *obstacle = find_obstacle(ops, memory, deterministic, gemm, x);
     snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
     candidate->picked = !strcmp(ops->name, e->choice.backend);
     candidate->able = !obstacle;
@@ -28,12 +28,12 @@ static void consider(const tlob_backend_ops *ops, tlob_memory memory, const tlob
 }
 
 /* `gemm` has its compute mode resolved, and `e` the choice; `x` may be NULL. */
-static void consider_all(tlob_rows rows, tlob_memory memory, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                         tlob_explanation *e) {
+static void consider_all(tlob_rows rows, tlob_memory memory, bool deterministic, const tlob_gemm *gemm,
+                         const tlob_gemm_operands *x, tlob_explanation *e) {
     const tlob_backend_ops *ops;
     e->compute = gemm->compute;
     for (int i = 0; (ops = tlob_row_at(rows, i)) && i < TLOB_CANDIDATES_MAX; i++)
-        consider(ops, memory, gemm, x, e);
+        consider(ops, memory, deterministic, gemm, x, e);
 }
 
 tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memory, const tlob_gemm *gemm,
@@ -51,7 +51,7 @@ tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memo
     tlob_gemm g = *gemm;
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = memory == TLOB_MEMORY_HOST ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
-    consider_all((tlob_rows){0}, memory, &g, NULL, &e);
+    consider_all((tlob_rows){0}, memory, false, &g, NULL, &e); /* libtlob's own all promise to be deterministic */
     *explanation = e;
     return TLOB_OK;
 }
@@ -74,7 +74,7 @@ static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gem
                             tlob_explanation *e) {
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     const char *unknown = NULL;
-    if (tlob_unsupported(ops, gemm, x)) /* first, for so does tlob_gemm_run */
+    if (tlob_unsupported(ops, stream->ctx->settings.deterministic, gemm, x)) /* first, for so does tlob_gemm_run */
         unknown = "none: the backend cannot do the problem";
     else if (gemm->m == 0 || gemm->n == 0 || gemm->batch == 0)
         unknown = "none: there is nothing to compute";
@@ -119,7 +119,7 @@ tlob_status tlob_gemm_explain(tlob_stream *stream, const tlob_gemm *gemm, const 
         return status;
     snprintf(e.choice.backend, sizeof(e.choice.backend), "%s", ctx->backends[index]->name);
     e.choice.built = true;
-    consider_all(tlob_context_rows(ctx), ctx->space->memory, &g, x, &e);
+    consider_all(tlob_context_rows(ctx), ctx->space->memory, ctx->settings.deterministic, &g, x, &e);
     status = describe(stream, index, &g, x, &e);
     if (status == TLOB_OK)
         *explanation = e;

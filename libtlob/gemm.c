@@ -276,8 +276,11 @@ static bool aux_is_misaligned(const tlob_backend_ops *ops, const tlob_gemm *g, c
            (uintptr_t)x->aux % ops->caps.aux_alignment;
 }
 
-const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *g, const tlob_gemm_operands *x) {
+const char *tlob_unsupported(const tlob_backend_ops *ops, bool deterministic, const tlob_gemm *g,
+                             const tlob_gemm_operands *x) {
     const char *why = NULL;
+    if (deterministic && !ops->caps.deterministic)
+        return "the context is deterministic, and the backend does not promise to be; see tlob_backend_caps";
     if (!(ops->caps.computes & 1u << g->compute))
         return "its compute mode is not among those of the backend";
     if (!(ops->caps.epilogues & 1u << g->epilogue))
@@ -291,8 +294,10 @@ const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *g, co
     return why ? why : "no reason given";
 }
 
-static tlob_status check_supported(const tlob_backend_ops *ops, const tlob_gemm *g, const tlob_gemm_operands *x) {
-    const char *why = tlob_unsupported(ops, g, x);
+static tlob_status check_supported(const tlob_context *ctx, int index, const tlob_gemm *g,
+                                   const tlob_gemm_operands *x) {
+    const tlob_backend_ops *ops = ctx->backends[index];
+    const char *why = tlob_unsupported(ops, ctx->settings.deterministic, g, x);
     if (!why)
         return TLOB_OK;
     return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, g,
@@ -389,7 +394,7 @@ static int prepare(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_o
         return -1;
     }
     c->backend = ctx->backends[index]->name;
-    if ((*status = check_supported(ctx->backends[index], &c->gemm, x)) != TLOB_OK)
+    if ((*status = check_supported(ctx, index, &c->gemm, x)) != TLOB_OK)
         return -1;
     if (may_remember(ctx, name, gemm))
         *known = (tlob_known){.gemm = *gemm, .named = name != NULL, .index = index};
@@ -425,6 +430,7 @@ static void trace(tlob_stream *stream, const call *c, tlob_status status) {
         .backend = c->backend ? c->backend : "",
         .algorithm = c->plan.algorithm,
         .workspace_bytes = c->plan.workspace_bytes,
+        .deterministic = stream->ctx->settings.deterministic,
         .reason = c->reason,
         .status = status,
         .message = status == TLOB_OK ? "" : tlob_last_error()->message,

@@ -66,7 +66,7 @@ tlob_status tlob_context_supports(const tlob_context *ctx, const char *backend, 
     int index = tlob_choose(ctx, backend, &g, NULL, 0, &status);
     if (index < 0)
         return status;
-    const char *why = tlob_unsupported(ctx->backends[index], &g, NULL);
+    const char *why = tlob_unsupported(ctx->backends[index], ctx->settings.deterministic, &g, NULL);
     return why ? tlob_backend_fail(TLOB_ERR_UNSUPPORTED, backend, where, 0, NULL, &g, "%s", why) : TLOB_OK;
 }
 

@@ -90,11 +90,15 @@ const tlob_space *tlob_space_of(tlob_memory memory);
 
 /* --- context (context.c) -------------------------------------------------------------------------------------------- */
 
+/** An entry of a file of algorithms that no table has taken (algorithms.c). */
+typedef struct tlob_refused tlob_refused;
+
 struct tlob_context {
     atomic_int refs;                 /**< one for the owner, one for each object made from it */
     atomic_bool closed;
     const tlob_space *space;
     tlob_home home;
+    tlob_device_info device;         /**< all 0 on the host */
     tlob_settings settings;
     tlob_log_fn log;
     void *log_user;
@@ -108,6 +112,9 @@ struct tlob_context {
     const char *alive;               /**< CUDA contexts: a page of ones that a fork wipes; NULL where forks do no harm */
     int n_backends;
     const tlob_backend_ops *backends[TLOB_MAX_BACKENDS]; /**< those that work here: libtlob's, then the embedder's */
+    tlob_shared *shared[TLOB_MAX_BACKENDS]; /**< what each of them keeps for its lanes */
+    pthread_mutex_t refused_lock;    /**< guards the list below */
+    tlob_refused *refused;           /**< in the order in which they were read */
     int n_rows;
     const tlob_backend_ops *rows[TLOB_BACKENDS_MAX]; /**< the embedder's, as given */
     pthread_mutex_t streams_lock;    /**< guards the list below, on cold paths alone */
@@ -227,8 +234,12 @@ tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows);
 int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, char *reason, size_t size,
                 tlob_status *status);
 
-/** NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. x: NULL where not known yet. */
-const char *tlob_unsupported(const tlob_backend_ops *ops, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+/**
+ * NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. x: NULL where not known yet.
+ * `deterministic` is the context's setting.
+ */
+const char *tlob_unsupported(const tlob_backend_ops *ops, bool deterministic, const tlob_gemm *gemm,
+                             const tlob_gemm_operands *x);
 
 /** How `ops` would do a problem, always terminated; a failure becomes the answer and no last error. */
 void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
@@ -242,6 +253,7 @@ typedef enum tlob_setting {
     TLOB_SETTING_WORKSPACE,
     TLOB_SETTING_LOG,
     TLOB_SETTING_TRACE,
+    TLOB_SETTING_DETERMINISTIC,
     TLOB_SETTING_COUNT,
 } tlob_setting;
 
@@ -258,6 +270,18 @@ typedef struct tlob_config {
 
 /** Reads a configuration file. SETTING names the file, and key or line. Whether the values are valid is not looked at. */
 tlob_status tlob_config_read(const char *path, tlob_config *config);
+
+/* --- algorithms (algorithms.c) --------------------------------------------------------------------------------------- */
+
+/** Describes the device, and has every backend make what its lanes share. */
+tlob_status tlob_shared_attach(tlob_context *ctx);
+
+/** Gives it all back, as far as it has come. No lane is open any more. */
+void tlob_shared_detach(tlob_context *ctx);
+
+/** tlob_algorithms_load from a text; `path` is what messages call it. The context is deterministic. */
+tlob_status tlob_algorithms_parse(tlob_context *ctx, const char *path, const char *text, size_t length,
+                                  tlob_algorithms_report *report);
 
 /* --- trace (trace.c) ------------------------------------------------------------------------------------------------ */
 

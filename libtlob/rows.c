@@ -60,6 +60,10 @@ static const char *find_fault(const tlob_backend_ops *ops) {
         return "caps.epilogues has more than NONE, which needs matmul_bias";
     if (caps->max_batch > 1 && !ops->sgemm_strided_batched)
         return "caps.max_batch is above 1, which needs sgemm_strided_batched";
+    if (!ops->attach != !ops->detach)
+        return "attach and detach go together";
+    if (!ops->list_algorithms != !ops->offer_algorithm || (ops->list_algorithms && !ops->attach))
+        return "list_algorithms and offer_algorithm go together, and need attach";
     return NULL;
 }
 

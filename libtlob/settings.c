@@ -7,6 +7,7 @@
 #include "libtlob/internal.h"
 
 static const char *const compute_names[] = {"default", "tf32", "fp32"};
+static const char *const switch_names[] = {"default", "off", "on"};
 static const char *const log_names[] = {"default", "none", "error", "warn", "info", "debug"};
 
 const char *tlob_compute_name(tlob_compute compute) {
@@ -48,7 +49,7 @@ typedef struct written {
 
 static written look_up(const sources *from, tlob_setting setting) {
     static const char *const variables[TLOB_SETTING_COUNT] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB",
-                                                              "TLOB_LOG", "TLOB_TRACE"};
+                                                              "TLOB_LOG", "TLOB_TRACE", "TLOB_DETERMINISTIC"};
     const char *value = getenv(variables[setting]);
     if (value)
         return (written){value, variables[setting], NULL, TLOB_ORIGIN_ENVIRONMENT};
@@ -91,6 +92,20 @@ static tlob_status resolve_log_level(const sources *from, tlob_settings *setting
         return settings->log_level ? TLOB_OK : bad_value(&w, "none, error, warn, info, debug");
     }
     settings->log_level = TLOB_LOG_WARN;
+    return TLOB_OK;
+}
+
+static tlob_status resolve_deterministic(const sources *from, tlob_settings *settings) {
+    tlob_switch value = from->params->deterministic;
+    settings->deterministic_origin = TLOB_ORIGIN_ARGUMENT;
+    if (value == TLOB_SWITCH_DEFAULT) {
+        written w = look_up(from, TLOB_SETTING_DETERMINISTIC);
+        settings->deterministic_origin = w.origin;
+        value = w.text ? (tlob_switch)find_name(w.text, switch_names, 3) : TLOB_SWITCH_OFF;
+        if (!value)
+            return bad_value(&w, "on, off");
+    }
+    settings->deterministic = value == TLOB_SWITCH_ON;
     return TLOB_OK;
 }
 
@@ -213,6 +228,9 @@ static tlob_status check_enums(const tlob_context_params *params) {
     if ((unsigned)params->log_level > TLOB_LOG_DEBUG)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "log_level is %d, which is no tlob_log_level",
                          (int)params->log_level);
+    if ((unsigned)params->deterministic > TLOB_SWITCH_ON)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "deterministic is %d, which is no tlob_switch",
+                         (int)params->deterministic);
     return TLOB_OK;
 }
 
@@ -234,6 +252,8 @@ tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settin
         status = resolve_workspace(&from, settings);
     if (status == TLOB_OK)
         status = resolve_trace(&from, settings);
+    if (status == TLOB_OK)
+        status = resolve_deterministic(&from, settings);
     if (status == TLOB_OK)
         status = resolve_policy(&from, settings);
     if (status == TLOB_OK)

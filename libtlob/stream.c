@@ -47,15 +47,18 @@ tlob_status tlob_check_operand(tlob_stream *stream, const void *ptr, const char 
 
 static tlob_status open_lanes(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
-    const tlob_lane_params params = {
+    tlob_lane_params params = {
         .cuda_stream = stream->cuda_stream,
         .workspace = stream->workspace,
         .workspace_bytes = stream->workspace ? ctx->settings.workspace_bytes : 0,
+        .deterministic = ctx->settings.deterministic,
         .stats = &stream->stats,
     };
     tlob_status status = TLOB_OK;
-    for (int i = 0; i < ctx->n_backends && status == TLOB_OK; i++)
+    for (int i = 0; i < ctx->n_backends && status == TLOB_OK; i++) {
+        params.shared = ctx->shared[i];
         status = ctx->backends[i]->open(&stream->lanes[i], &params);
+    }
     return status;
 }
 

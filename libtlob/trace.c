@@ -115,6 +115,7 @@ static void format_line(line *l, const tlob_trace *trace, bool after_torn) {
     put_string(l, "backend", trace->backend);
     put_string(l, "algorithm", trace->algorithm);
     put(l, ", \"workspace_bytes\": %zu", trace->workspace_bytes);
+    put(l, ", \"deterministic\": %s", trace->deterministic ? "true" : "false");
     put_string(l, "reason", trace->reason);
     put_string(l, "status", tlob_status_name(trace->status));
     put_string(l, "message", trace->message);

@@ -78,6 +78,7 @@ const tlob_backend_ops tlob_cpu_ref_ops = {
             .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
             .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT64_MAX,
+            .deterministic = true,
         },
     .open = open_lane,
     .close = close_lane,

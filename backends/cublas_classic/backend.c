@@ -162,6 +162,7 @@ const tlob_backend_ops tlob_cublas_classic_ops = {
             .computes = 1u << TLOB_COMPUTE_TF32 | 1u << TLOB_COMPUTE_FP32,
             .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT64_MAX,
+            .deterministic = true, /* cuBLAS documents it, for one stream a handle; atomics are off */
         },
     .version = version,
     .open = open_lane,

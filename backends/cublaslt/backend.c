@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cublaslt/plan.h"
+#include "backends/cublaslt/algorithm.h"
 
 static void version(char *text, size_t size) {
     int v = (int)cublasLtGetVersion();
@@ -87,8 +87,13 @@ const tlob_backend_ops tlob_cublaslt_ops = {
             .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
             .max_batch = INT32_MAX, /* the layout attribute BATCH_COUNT is int32 */
             .aux_alignment = 16,
+            .deterministic = true,
         },
     .version = version,
+    .attach = tlob_algo_attach,
+    .detach = tlob_algo_detach,
+    .list_algorithms = tlob_algo_list,
+    .offer_algorithm = tlob_algo_offer,
     .open = open_lane,
     .close = close_lane,
     .supports = supports,

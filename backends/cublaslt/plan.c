@@ -1,4 +1,4 @@
-#include "backends/cublaslt/plan.h"
+#include "backends/cublaslt/algorithm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,7 +266,7 @@ static const struct {
      "algorithm 68 of cuBLASLt 13.6.0 fails in FP32 where A spans 2^31 elements; 13.6.1 has it right"},
 };
 
-static const char *why_denied(const tlob_plan *plan) {
+const char *tlob_plan_why_denied(const tlob_plan *plan) {
     int32_t id = 0;
     size_t written = 0, version = cublasLtGetVersion();
     bool known = cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written) ==
@@ -302,7 +302,7 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
             "this is the state of the algorithm that the library proposed; nothing else was tried");
     plan->algo = result.algo;
     plan->workspace_bytes = result.workspaceSize;
-    const char *why = why_denied(plan);
+    const char *why = tlob_plan_why_denied(plan);
     if (why)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, query, 0, NULL, gemm, "%s; %s", why,
                                  advice_other);
@@ -326,7 +326,7 @@ static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *
     code = describe_matrices(plan);
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatrixLayoutSetAttribute", gemm, NULL);
-    return choose_algorithm(lane, plan, gemm);
+    return lane->params.deterministic ? tlob_algo_choose(lane, plan, gemm) : choose_algorithm(lane, plan, gemm);
 }
 
 /* --- looking one up -------------------------------------------------------------------------------------------- */
@@ -400,16 +400,29 @@ static uint32_t config_of(const tlob_plan *plan, cublasLtMatmulAlgoConfigAttribu
     return value;
 }
 
-static void tell(const tlob_plan *plan, tlob_lane_plan *told) {
-    char tile[24];
+/** The same of an attribute that has 16 bits. */
+static unsigned cluster_of(const tlob_plan *plan) {
+    uint16_t value = 0;
+    size_t written;
+    if (cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &value, sizeof(value),
+                                             &written) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return value;
+}
+
+static void tell(const tlob_plan *plan, bool deterministic, tlob_lane_plan *told) {
+    char tile[24], cluster[24] = "";
+    if (cluster_of(plan))
+        snprintf(cluster, sizeof(cluster), " cluster id %u", cluster_of(plan));
     print_tile(config_of(plan, CUBLASLT_ALGO_CONFIG_TILE_ID), tile, sizeof(tile));
     snprintf(told->algorithm, sizeof(told->algorithm),
-             "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u",
+             "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u%s%s",
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_ID), tile,
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_STAGES_ID),
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
-             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING), cluster,
+             deterministic ? ", deterministic" : "");
     told->workspace_bytes = plan->workspace_bytes;
 }
 
@@ -429,7 +442,7 @@ tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlo
     tlob_status status = found ? TLOB_OK : build(lane, &made, &key, gemm, &some);
     if (status != TLOB_OK)
         return status;
-    tell(found ? found : &made, told);
+    tell(found ? found : &made, lane->params.deterministic, told);
     told->cached = found != NULL;
     return TLOB_OK;
 }

@@ -76,6 +76,9 @@ tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gem
 tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                                tlob_lane_plan *told);
 
+/** Why the algorithm of a plan must not run, though the library offers it; NULL where it may. */
+const char *tlob_plan_why_denied(const tlob_plan *plan);
+
 void tlob_plan_table_free(tlob_plan_table *table);
 
 /** Records a failure of a cublasLt call, with the status that its code amounts to. */

@@ -45,10 +45,32 @@ Test(own_backend, the_parity_table_runs_on_it) {
     tlob_context_destroy(&ctx);
 }
 
+static tlob_status share(tlob_shared **shared, const tlob_shared_params *params) {
+    (void)shared;
+    (void)params;
+    return TLOB_OK;
+}
+
+static void unshare(tlob_shared *shared) {
+    (void)shared;
+}
+
+static void list_none(tlob_shared *shared, tlob_algorithm_fn visit, void *user) {
+    (void)shared;
+    (void)visit;
+    (void)user;
+}
+
+static bool take_none(tlob_shared *shared, const tlob_algorithm *entry, char *why, size_t size) {
+    (void)shared;
+    (void)entry;
+    return snprintf(why, size, "no"), false;
+}
+
 static const char *with_fault(tlob_backend_ops *row, int fault) {
     *row = naive;
     switch (fault) {
-    case 0: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 2 of the";
+    case 0: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 3 of the";
     case 1: row->name = NULL; return "lower case letters";
     case 2: row->name = ""; return "lower case letters";
     case 3: row->name = "Naive"; return "'Naive'";
@@ -63,6 +85,10 @@ static const char *with_fault(tlob_backend_ops *row, int fault) {
     case 12: row->caps.epilogues &= ~1u; return "must have NONE";
     case 13: row->caps.epilogues |= 1u << TLOB_EPILOGUE_COUNT; return "no epilogue";
     case 14: row->caps.computes = 0; return "neither TF32 nor FP32";
+    case 15: row->attach = share; return "attach and detach";
+    case 16: row->detach = unshare; return "attach and detach";
+    case 17: row->attach = share; row->detach = unshare; row->list_algorithms = list_none; return "go together";
+    case 18: row->list_algorithms = list_none; row->offer_algorithm = take_none; return "need attach";
     default: return NULL;
     }
 }
@@ -183,6 +209,39 @@ Test(own_backend, is_listed_and_asked_like_any_other) {
     cr_assert_eq(tlob_context_supports(ctx, "naive", NULL), TLOB_ERR_ARGUMENT);
     cr_assert_eq(tlob_context_supports(NULL, "naive", &g), TLOB_ERR_ARGUMENT);
     tlob_context_destroy(&ctx);
+}
+
+/* What is not promised is not run: neither is another backend in its place. */
+Test(own_backend, one_that_is_not_deterministic_is_refused_where_that_is_asked_for) {
+    tlob_backend_ops row = naive;
+    const tlob_backend_ops *const rows[] = {&row};
+    tlob_context_params params = params_with(rows, 1);
+    params.policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "naive"};
+    float a = 3, d = -1;
+    tlob_gemm g = tlob_gemm_init(1, 1, 1);
+    const tlob_gemm_operands x = {.a = &a, .b = &a, .d = &d};
+    for (int on = 0; on < 2; on++)
+        for (int promised = 0; promised < 2; promised++) {
+            bool runs = !on || promised;
+            tlob_context *ctx;
+            tlob_stream *stream;
+            tlob_explanation e;
+            row.caps.deterministic = promised;
+            params.deterministic = on ? TLOB_SWITCH_ON : TLOB_SWITCH_OFF;
+            cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_OK, "%s", tlob_last_error()->message);
+            cr_assert_eq(tlob_stream_create(ctx, &stream), TLOB_OK);
+            d = -1;
+            cr_assert_eq(tlob_gemm_run(stream, &g, &x), runs ? TLOB_OK : TLOB_ERR_UNSUPPORTED);
+            cr_assert_eq(d, runs ? 9 : -1);
+            cr_assert_eq(tlob_context_supports(ctx, "naive", &g), runs ? TLOB_OK : TLOB_ERR_UNSUPPORTED);
+            cr_assert_eq(tlob_context_supports(ctx, "cpu_ref", &g), TLOB_OK);
+            cr_assert_eq(tlob_gemm_explain(stream, &g, NULL, &e), TLOB_OK);
+            const tlob_candidate *last = &e.candidate[e.candidates - 1];
+            cr_assert_eq(last->able, runs);
+            cr_assert_eq(strstr(last->why, "deterministic") == NULL, runs, "%s", last->why);
+            tlob_stream_close(&stream);
+            tlob_context_destroy(&ctx);
+        }
 }
 
 static tlob_status tell_too_much(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,

@@ -13,6 +13,7 @@ static void clear_environment(void) {
     unsetenv("TLOB_WORKSPACE_MIB");
     unsetenv("TLOB_LOG");
     unsetenv("TLOB_TRACE");
+    unsetenv("TLOB_DETERMINISTIC");
     unsetenv("TLOB_CONFIG");
 }
 
@@ -76,10 +77,31 @@ Test(settings, an_argument_beats_the_environment_and_that_the_default) {
     cr_assert_eq(s.log_level, TLOB_LOG_ERROR);
 }
 
+Test(settings, deterministic_is_off_unless_asked_for) {
+    tlob_context_params params = host_params();
+    tlob_settings s;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(!s.deterministic && s.deterministic_origin == TLOB_ORIGIN_DEFAULT);
+    setenv("TLOB_DETERMINISTIC", "on", 1);
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(s.deterministic && s.deterministic_origin == TLOB_ORIGIN_ENVIRONMENT);
+    params.deterministic = TLOB_SWITCH_OFF;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(!s.deterministic && s.deterministic_origin == TLOB_ORIGIN_ARGUMENT);
+    setenv("TLOB_DETERMINISTIC", "off", 1);
+    params.deterministic = TLOB_SWITCH_ON;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(s.deterministic && s.deterministic_origin == TLOB_ORIGIN_ARGUMENT);
+    params.deterministic = (tlob_switch)3;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_ERR_ARGUMENT);
+    cr_assert(strstr(tlob_last_error()->message, "deterministic is 3"), "%s", tlob_last_error()->message);
+}
+
 Test(settings, an_invalid_variable_is_an_error_that_lists_what_is_valid) {
     static const char *const bad[][3] = {
         {"TLOB_COMPUTE", "TF32", "tf32, fp32"},     {"TLOB_COMPUTE", "", "tf32, fp32"},
         {"TLOB_COMPUTE", "default", "tf32, fp32"},  {"TLOB_LOG", "verbose", "none, error, warn, info, debug"},
+        {"TLOB_DETERMINISTIC", "1", "on, off"},     {"TLOB_DETERMINISTIC", "", "on, off"},
         {"TLOB_WORKSPACE_MIB", "0", "1 to 65536"},  {"TLOB_WORKSPACE_MIB", "32x", "1 to 65536"},
         {"TLOB_WORKSPACE_MIB", "-1", "1 to 65536"}, {"TLOB_WORKSPACE_MIB", " 3", "1 to 65536"},
         {"TLOB_WORKSPACE_MIB", "99999999999999999999", "1 to 65536"},

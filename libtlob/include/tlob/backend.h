@@ -7,6 +7,7 @@
 #ifndef TLOB_BACKEND_H
 #define TLOB_BACKEND_H
 
+#include <tlob/algorithms.h>
 #include <tlob/stream.h>
 
 #ifdef __cplusplus
@@ -14,7 +15,7 @@ extern "C" {
 #endif
 
 /** Raised by one whenever this file changes what a row means. */
-#define TLOB_BACKEND_API 1
+#define TLOB_BACKEND_API 2
 
 /** What is known of a backend, as data. 0 means "cannot". */
 typedef struct tlob_backend_caps {
@@ -23,16 +24,34 @@ typedef struct tlob_backend_caps {
     uint32_t epilogues;     /**< bit (1 << tlob_epilogue); NONE is required */
     int64_t max_batch;      /**< largest batch of one call; 1: no strided batch */
     uint32_t aux_alignment; /**< bytes that an aux of floats must be aligned to; 0: those of a float */
+    bool deterministic;     /**< on a lane that asks for it: the same problem, with operands of the same alignment, gives
+                                 the same bits on the same device model with the same library and workspace */
 } tlob_backend_caps;
 
 /** A backend's share of one stream: vendor handle, cached plans. Each backend defines its own. */
 typedef struct tlob_lane tlob_lane;
+
+/** What the lanes of one backend share within a context. Each backend defines its own. */
+typedef struct tlob_shared tlob_shared;
+
+/** What a share is made from. All of it outlives the share. */
+typedef struct tlob_shared_params {
+    bool deterministic;       /**< the context's setting */
+    size_t workspace_bytes;   /**< of each stream; 0 on a host context */
+    const char *device;       /**< the device's name, such as "NVIDIA H200"; "" on a host context */
+    int sm;                   /**< its compute capability, major * 10 + minor; 0 on a host context */
+    int multiprocessors;      /**< how many it has; 0 on a host context */
+    tlob_log_fn log;          /**< never NULL; thread-safe; drops what the context's level leaves out */
+    void *log_user;           /**< handed to `log` */
+} tlob_shared_params;
 
 /** What a lane is made from. All of it belongs to the stream and outlives the lane. */
 typedef struct tlob_lane_params {
     struct CUstream_st *cuda_stream; /**< NULL on a host context */
     void *workspace;                 /**< shared by the lanes of one stream, aligned to 256 bytes; NULL on a host context */
     size_t workspace_bytes;          /**< its size */
+    bool deterministic;              /**< the context's setting */
+    tlob_shared *shared;             /**< what attach gave; NULL without attach. Belongs to the context, outlives the lane */
     tlob_stream_stats *stats;        /**< counters that the lane keeps: plan_hits, plan_misses, handles_created */
 } tlob_lane_params;
 
@@ -60,6 +79,19 @@ typedef struct tlob_backend_ops {
     void (*version)(char *text, size_t size);                              /**< optional; NULL: no vendor library */
     tlob_status (*open)(tlob_lane **lane, const tlob_lane_params *params); /**< required; may give a NULL lane */
     void (*close)(tlob_lane *lane);                                        /**< required; must accept a NULL lane */
+    /**
+     * Optional, both or none: what the lanes of a context share. attach is called once a context, before any lane is
+     * opened, and may leave NULL; detach, for what is not NULL, when all lanes are closed, on whatever thread and device.
+     */
+    tlob_status (*attach)(tlob_shared **shared, const tlob_shared_params *params);
+    void (*detach)(tlob_shared *shared);
+    /** Optional; visits the algorithms that a deterministic context has chosen, sorted by key. Thread-safe. */
+    void (*list_algorithms)(tlob_shared *shared, tlob_algorithm_fn visit, void *user);
+    /**
+     * Required with list_algorithms: an entry of a file, for the same device model. True: it is kept, to be checked when
+     * its key is first needed. False: `why` has the reason. Thread-safe.
+     */
+    bool (*offer_algorithm)(tlob_shared *shared, const tlob_algorithm *entry, char *why, size_t size);
     /** Optional; NULL: caps tell all. A pure function of the problem; false sets `*why` to a string that outlives it. */
     bool (*supports)(const tlob_gemm *gemm, const char **why);
     /** Optional; NULL: how is not known. Runs nothing and changes no plan; x may hold NULL for operands not known yet. */

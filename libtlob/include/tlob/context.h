@@ -24,6 +24,13 @@ typedef enum tlob_log_level {
     TLOB_LOG_DEBUG,
 } tlob_log_level;
 
+/** A setting that is on or off. */
+typedef enum tlob_switch {
+    TLOB_SWITCH_DEFAULT, /**< as a setting: environment, else configuration file, else off */
+    TLOB_SWITCH_OFF,
+    TLOB_SWITCH_ON,
+} tlob_switch;
+
 /** Receives one log line without a trailing newline. May be called from any thread that uses the context. */
 typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
 
@@ -33,6 +40,7 @@ typedef struct tlob_trace {
     const char *backend;      /**< that ran it or refused it, or as the caller named it; "" where none was chosen */
     const char *algorithm;    /**< as the backend tells; "" where it does not */
     size_t workspace_bytes;   /**< that the algorithm uses; 0 where the backend does not tell */
+    bool deterministic;       /**< whether the context is */
     const char *reason;       /**< why this backend: of the policy, or "named by the caller" */
     tlob_status status;       /**< what tlob_gemm_run returned */
     const char *message;      /**< of the failure; "" for TLOB_OK */
@@ -72,6 +80,7 @@ TLOB_API const char *tlob_compute_name(tlob_compute compute);
  * | workspace_bytes | TLOB_WORKSPACE_MIB | workspace_mib   | 1 to 65536                              | 32 MiB  |
  * | log_level       | TLOB_LOG           | log             | none, error, warn, info, debug          | warn    |
  * | trace_path      | TLOB_TRACE         | trace           | a file to append JSON lines to          | none    |
+ * | deterministic   | TLOB_DETERMINISTIC | deterministic   | on, off                                 | off     |
  * | config_path     | TLOB_CONFIG        |                 | a JSON file: one object with these keys | none    |
  *
  * Variables and file are read once, when a context is created or settings are resolved. An invalid value, an unknown key
@@ -91,6 +100,9 @@ typedef struct tlob_context_params {
                                     first time that a stream sees a pointer */
     const char *config_path;   /**< of the configuration file, or NULL */
     const char *trace_path;    /**< of the file that gets a JSON line for each product, or NULL */
+    tlob_switch deterministic; /**< on: the same problem gives the same bits, on the same device model, with the same
+                                    vendor library, workspace and alignment of operands (docs/determinism.md); a
+                                    backend whose caps do not promise that is then unsupported */
     tlob_trace_fn trace;       /**< NULL: no callback */
     void *trace_user;          /**< handed to `trace` */
     const struct tlob_backend_ops *const *backends; /**< rows of one's own (<tlob/backend.h>), besides libtlob's */
@@ -109,6 +121,7 @@ typedef struct tlob_settings {
     tlob_policy policy;       /**< never DEFAULT */
     size_t workspace_bytes;   /**< of each stream */
     tlob_log_level log_level; /**< never DEFAULT */
+    bool deterministic;       /**< whether it is on */
     char trace_path[256];  /**< empty: no trace file */
     char config_path[256]; /**< empty: no configuration file */
     tlob_origin compute_origin;   /**< of compute */
@@ -116,6 +129,7 @@ typedef struct tlob_settings {
     tlob_origin workspace_origin; /**< of workspace_bytes */
     tlob_origin log_level_origin; /**< of log_level */
     tlob_origin trace_origin;     /**< of trace_path */
+    tlob_origin deterministic_origin; /**< of deterministic */
     tlob_origin config_origin;    /**< of config_path */
 } tlob_settings;
 

@@ -24,7 +24,8 @@ extern "C" {
     X(ERR_BACKEND, 11, "the vendor library reported a failure")                                                        \
     X(ERR_CUDA, 12, "the CUDA runtime reported a failure")                                                             \
     X(ERR_POLICY, 13, "the dispatch policy failed or chose a backend that the context does not have")                  \
-    X(ERR_LABEL, 14, "a class label is out of range")
+    X(ERR_LABEL, 14, "a class label is out of range")                                                                  \
+    X(ERR_FILE, 15, "a file could not be read or written, or is not of the kind that was asked for")
 
 /** What a call reports. Details of the last failure on the calling thread: tlob_last_error(). */
 typedef enum tlob_status {

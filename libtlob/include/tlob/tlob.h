@@ -3,6 +3,7 @@
 #define TLOB_TLOB_H
 
 #include <tlob/adam.h>
+#include <tlob/algorithms.h>
 #include <tlob/backend.h>
 #include <tlob/block.h>
 #include <tlob/context.h>

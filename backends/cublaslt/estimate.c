@@ -1,0 +1,98 @@
+/* A model of how long a configuration takes. Its constants were fitted to 6500 measured products on an H200. */
+#include <float.h>
+#include <math.h>
+
+#include "backends/cublaslt/search.h"
+
+bool tlob_algo_tile(int64_t tile, int *rows, int *columns) {
+    static const short tiles[][2] = {
+        {0, 0},    {8, 8},    {8, 16},   {16, 8},   {8, 32},    {16, 16},  {32, 8},   {8, 64},    {16, 32},
+        {32, 16},  {64, 8},   {32, 32},  {32, 64},  {64, 32},   {32, 128}, {64, 64},  {128, 32},  {64, 128},
+        {128, 64}, {64, 256}, {128, 128}, {256, 64}, {64, 512}, {128, 256}, {256, 128}, {512, 64}, {64, 96},
+        {96, 64},  {96, 128}, {128, 160}, {160, 128}, {192, 128}, {128, 192}, {128, 96}, {32, 256}, {256, 32},
+    };
+    _Static_assert(sizeof(tiles) / sizeof(tiles[0]) == CUBLASLT_MATMUL_TILE_256x32 + 1, "by cublasLtMatmulTile_t");
+    if (tile < 1 || tile >= (int64_t)(sizeof(tiles) / sizeof(tiles[0])))
+        return false;
+    *rows = tiles[tile][0];
+    *columns = tiles[tile][1];
+    return true;
+}
+
+bool tlob_algo_stages(int64_t stages, int *depth, int *steps) {
+    static const short all[][2] = {
+        {0, 0},   {16, 1},  {16, 2}, {16, 3},  {16, 4},  {16, 5},  {16, 6},  {32, 1},  {32, 2},  {32, 3},
+        {32, 4},  {32, 5},  {32, 6}, {64, 1},  {64, 2},  {64, 3},  {64, 4},  {64, 5},  {64, 6},  {128, 1},
+        {128, 2}, {128, 3}, {128, 4}, {128, 5}, {128, 6}, {32, 10}, {8, 4},  {16, 10}, {8, 5},   {0, 0},
+        {0, 0},   {8, 3},   {8, 4},  {16, 4},  {32, 4},  {64, 4},  {128, 4}, /* from 8xAUTO on: taken as 4 */
+    };
+    _Static_assert(CUBLASLT_MATMUL_STAGES_8x3 == 31, "by cublasLtMatmulStages_t");
+    if (stages < 0 || stages >= (int64_t)(sizeof(all) / sizeof(all[0])) || !all[stages][0])
+        return false;
+    *depth = all[stages][0];
+    *steps = all[stages][1];
+    return true;
+}
+
+/** What an algorithm costs, in microseconds. An area is that of a tile by 64 x 64, an edge half its girth by 64. */
+typedef struct costs {
+    double launch;           /* of the kernel */
+    double step;             /* of one step in k */
+    double depth_by_area;    /* of one k of a tile that has a multiprocessor to itself */
+    double depth_by_edge;    /* likewise */
+    double depth_at_once;    /* of one k of a tile where tiles fill a multiprocessor */
+    double fill;             /* of each k that is under way before the first is done, by edge */
+    double resident;         /* areas that a multiprocessor holds at a time */
+    double split;            /* of summing the parts of a split K */
+    double split_by_element; /* of each element of each part, by 10^6 */
+    double split_by_part;    /* of each part */
+    double a_transposed;     /* factor of what depth costs */
+    double b_transposed;     /* likewise */
+    double memory;           /* of each element of A, B and D, by 10^6 */
+} costs;
+
+/** By the number of the algorithm; those that were not measured are taken as the most alike one that was. */
+static const costs *costs_of(int64_t id) {
+    static const costs
+        fma = {1.8, 0.0369, 0.0165, 0.0146, 0.00298, 0.0234, 1.32, 1.59, 0.695, 0.0257, 1.38, 0.769, 3.03},
+        fma_55 = {2, 0.124, 0.00129, 0.0087, 0.0256, 0.0298, 0.504, 1.92, 0.789, 0.159, 0.978, 0.971, 0.662},
+        tensor = {2.17, 0.0162, 0.0028, 0.0072, 0.00698, 0.00421, 0.893, 1.35, 1.03, 0.0305, 0.954, 0.846, 0.402},
+        tensor_23 = {1.54, 0.174, 0.00742, 0.00508, 0.000729, 0.0142, 0.626, 1.31, 0.895, 0.0237, 0.955, 0.683, 0.523},
+        hopper = {1.92, 0.17, 0.00108, 0.00114, 0.00111, 0.0124, 0.895, 1.46, 3.64, 0.0032, 0.545, 2.32, 0.921},
+        hopper_63 = {2.57, 0.443, 0.00443, 0.00113, 0.0182, 0.00604, 7.65, 1.43, 1.36, 0.117, 1.09, 0.948, 2.19};
+    switch (id) {
+    case 21: case 58: return &tensor;
+    case 23: return &tensor_23;
+    case 43: return &hopper;
+    case 45: case 63: return &hopper_63;
+    case 55: return &fma_55;
+    default: return &fma;
+    }
+}
+
+static double parts(int64_t size, int64_t of) {
+    return (double)((size - 1) / of + 1);
+}
+
+double tlob_algo_estimate(const tlob_plan_key *p, const tlob_algo_config *config, int multiprocessors) {
+    int rows, columns, depth, steps;
+    if (!tlob_algo_tile(config->tile, &rows, &columns) || !tlob_algo_stages(config->stages, &depth, &steps))
+        return DBL_MAX;
+    const costs *c = costs_of(config->id);
+    double area = rows * columns / 4096.0, edge = (rows + columns) / 128.0;
+    double n_steps = parts((p->k - 1) / config->split_k + 1, depth), n_depth = n_steps * depth;
+    double tiles = parts(p->m, rows) * parts(p->n, columns) * (double)p->batch * (double)config->split_k;
+    double layout = (p->transa ? c->a_transposed : 1) * (p->transb ? c->b_transposed : 1);
+    double outputs = (double)p->m * (double)p->n * (double)p->batch;
+    double elements = ((double)p->m + (double)p->n) * (double)p->k * (double)p->batch + outputs;
+
+    double each = ceil(tiles / multiprocessors), at_a_time = fmax(floor(c->resident / area), 1);
+    double alone = n_steps * c->step + n_depth * (c->depth_by_area * area + c->depth_by_edge * edge) * layout;
+    double busy = fmax(alone * ceil(each / at_a_time), n_depth * area * c->depth_at_once * each * layout);
+    busy = fmax(busy, c->memory * 1e-6 * elements);
+    double time = c->launch + c->fill * depth * steps * edge + busy;
+    if (config->split_k > 1)
+        time += c->split + c->split_by_part * (double)config->split_k +
+                c->split_by_element * 1e-6 * outputs * (double)config->split_k;
+    return time;
+}

@@ -1,0 +1,299 @@
+#include "backends/cublaslt/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_ALGORITHMS 512 /* that the library may list: 21 in version 13.1 */
+#define MOST_IDS        1024 /* of tiles, and of stages */
+#define MOST_CUSTOM     255 /* options that are tried one by one: 115 in version 13.1 */
+
+/** A configuration and its place in the order. */
+typedef struct candidate {
+    double estimate;
+    tlob_algo_config config;
+} candidate;
+
+typedef struct candidates {
+    candidate *list;
+    size_t count, capacity;
+    bool out_of_memory;
+} candidates;
+
+/** What the library says that an algorithm can. */
+typedef struct caps {
+    uint32_t tiles[MOST_IDS], stages[MOST_IDS];
+    size_t n_tiles, n_stages;
+    int32_t split_k, out_of_place, custom_max;
+    uint32_t reductions;
+    uint32_t align[4]; /* of A, B, C, D */
+    uint64_t numerics;
+} caps;
+
+/* --- an algorithm from its attributes -------------------------------------------------------------------------- */
+
+static cublasComputeType_t compute_type(const tlob_plan_key *key) {
+    return key->compute == TLOB_COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static cublasStatus_t init(cublasLtHandle_t handle, const tlob_plan_key *key, int id, cublasLtMatmulAlgo_t *algo) {
+    return cublasLtMatmulAlgoInit(handle, compute_type(key), CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F,
+                                  CUDA_R_32F, id, algo);
+}
+
+static cublasStatus_t configure(cublasLtMatmulAlgo_t *algo, const tlob_algo_config *c) {
+    const struct {
+        cublasLtMatmulAlgoConfigAttributes_t attribute;
+        int64_t value;
+        size_t size;
+    } attributes[] = {
+        {CUBLASLT_ALGO_CONFIG_TILE_ID, c->tile, 4},
+        {CUBLASLT_ALGO_CONFIG_STAGES_ID, c->stages, 4},
+        {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, c->split_k, 4},
+        {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, c->reduction, 4},
+        {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, c->swizzle, 4},
+        {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, c->custom, 4},
+        {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, c->inner_shape, 2},
+        {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, c->cluster_shape, 2},
+    };
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]) && code == CUBLAS_STATUS_SUCCESS; i++) {
+        uint32_t wide = (uint32_t)attributes[i].value;
+        uint16_t narrow = (uint16_t)attributes[i].value;
+        const void *value = attributes[i].size == 4 ? (const void *)&wide : (const void *)&narrow;
+        code = cublasLtMatmulAlgoConfigSetAttribute(algo, attributes[i].attribute, value, attributes[i].size);
+    }
+    return code;
+}
+
+tlob_status tlob_algo_make(cublasLtHandle_t handle, tlob_plan *plan, const tlob_algo_config *config,
+                           const tlob_gemm *gemm) {
+    cublasStatus_t code = init(handle, &plan->key, (int)config->id, &plan->algo);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoInit", gemm, NULL);
+    code = configure(&plan->algo, config);
+    return code == CUBLAS_STATUS_SUCCESS
+               ? TLOB_OK
+               : tlob_cublaslt_fail(code, "cublasLtMatmulAlgoConfigSetAttribute", gemm, NULL);
+}
+
+/* --- the configurations of one algorithm ----------------------------------------------------------------------- */
+
+static void read_cap(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoCapAttributes_t cap, void *to, size_t size) {
+    size_t written; /* what cannot be read stays 0: the algorithm cannot do it */
+    if (cublasLtMatmulAlgoCapGetAttribute(algo, cap, to, size, &written) != CUBLAS_STATUS_SUCCESS)
+        memset(to, 0, size);
+}
+
+/** One id of 0, "undefined", where the library lists none. */
+static size_t read_ids(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoCapAttributes_t cap, uint32_t *to) {
+    size_t bytes = 0, written = 0;
+    to[0] = 0;
+    if (cublasLtMatmulAlgoCapGetAttribute(algo, cap, NULL, 0, &bytes) != CUBLAS_STATUS_SUCCESS || bytes < sizeof(*to) ||
+        bytes > MOST_IDS * sizeof(*to) ||
+        cublasLtMatmulAlgoCapGetAttribute(algo, cap, to, bytes, &written) != CUBLAS_STATUS_SUCCESS)
+        return 1;
+    return written / sizeof(*to);
+}
+
+static void read_caps(const cublasLtMatmulAlgo_t *algo, caps *c) {
+    static const cublasLtMatmulAlgoCapAttributes_t alignments[] = {
+        CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES, CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES, CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES};
+    c->n_tiles = read_ids(algo, CUBLASLT_ALGO_CAP_TILE_IDS, c->tiles);
+    c->n_stages = read_ids(algo, CUBLASLT_ALGO_CAP_STAGES_IDS, c->stages);
+    read_cap(algo, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT, &c->split_k, sizeof(c->split_k));
+    read_cap(algo, CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT, &c->out_of_place, sizeof(c->out_of_place));
+    read_cap(algo, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &c->custom_max, sizeof(c->custom_max));
+    read_cap(algo, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK, &c->reductions, sizeof(c->reductions));
+    read_cap(algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &c->numerics, sizeof(c->numerics));
+    for (int i = 0; i < 4; i++)
+        read_cap(algo, alignments[i], &c->align[i], sizeof(c->align[i]));
+}
+
+/** Whether pointers, leading dimension and stride are multiples of what the algorithm needs; the check looks at no
+ * pointers. */
+static bool aligned(uint32_t needed, int32_t pointer, int64_t ld, int64_t stride) {
+    const int64_t size = sizeof(float);
+    return needed <= 1 || ((uint32_t)pointer % needed == 0 && ld % (needed / size ? needed / size : 1) == 0 &&
+                           stride % (needed / size ? needed / size : 1) == 0);
+}
+
+/** Whether an algorithm may compute this product at all, and with the roundings that its mode allows. */
+static bool admissible(const caps *c, const tlob_plan_key *key) {
+    const uint64_t inputs = c->numerics & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK;
+    const uint64_t allowed = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F |
+                             (key->compute == TLOB_COMPUTE_TF32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 : 0);
+    return inputs && !(inputs & ~allowed) && (c->out_of_place || key->in_place || !key->reads_c) &&
+           aligned(c->align[0], key->align_a, key->lda, key->stride_a) &&
+           aligned(c->align[1], key->align_b, key->ldb, key->stride_b) &&
+           aligned(c->align[2], key->align_c, key->ldc, key->stride_c) &&
+           aligned(c->align[3], key->align_d, key->ldc, key->stride_c);
+}
+
+static void add(candidates *all, const tlob_plan_key *key, const tlob_algo_config *config, int multiprocessors) {
+    if (all->count == all->capacity) {
+        size_t capacity = all->capacity ? 2 * all->capacity : 1024;
+        candidate *grown = realloc(all->list, capacity * sizeof(*grown));
+        if (!grown) {
+            all->out_of_memory = true;
+            return;
+        }
+        all->list = grown;
+        all->capacity = capacity;
+    }
+    all->list[all->count++] = (candidate){tlob_algo_estimate(key, config, multiprocessors), *config};
+}
+
+/**
+ * The scheme of a split K. The parts are summed in a step of its own, in the order of the parts: in the type of the
+ * computation, or in that of the output, here both FP32. In place the order is that in which the parts happen to finish.
+ */
+static int64_t stable_reduction(uint32_t schemes) {
+    return schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE  ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+           : schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                                                             : CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+/** Splits of K: where the tiles do not fill the device, into some round numbers, and into what just fills it. */
+static void add_splits(candidates *all, const tlob_plan_key *key, const caps *c, tlob_algo_config config,
+                       int multiprocessors, int64_t workspace_bytes) {
+    static const int some[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
+    enum { SOME = sizeof(some) / sizeof(some[0]) };
+    int rows = 0, columns = 0, depth = 0, steps = 0;
+    config.reduction = c->split_k ? stable_reduction(c->reductions) : CUBLASLT_REDUCTION_SCHEME_NONE;
+    if (config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE || !tlob_algo_tile(config.tile, &rows, &columns) ||
+        !tlob_algo_stages(config.stages, &depth, &steps))
+        return;
+    double tiles = (double)((key->m - 1) / rows + 1) * (double)((key->n - 1) / columns + 1) * (double)key->batch;
+    double part = (double)key->m * (double)key->n * (double)key->batch * sizeof(float);
+    int64_t filling = tiles < multiprocessors ? multiprocessors / (int64_t)tiles : 0;
+    int64_t last = 1;
+    for (int i = 0; i < SOME + 2 && tiles < 2.0 * multiprocessors; i++) {
+        int64_t split = i < SOME ? some[i] : filling * (i - SOME + 1);
+        bool twice = split < 2;
+        for (int j = 0; j < SOME && i >= SOME; j++)
+            twice = twice || some[j] == split;
+        if (twice || split == last || split > key->k / depth || part * (double)split > (double)workspace_bytes)
+            continue;
+        config.split_k = last = split;
+        add(all, key, &config, multiprocessors);
+    }
+}
+
+/** Clusters of two tiles that share an operand, where there is an even number of tiles that way; else of one. */
+static int64_t cluster_shape(const tlob_plan_key *key, int64_t tile) {
+    int rows = 1, columns = 1;
+    tlob_algo_tile(tile, &rows, &columns);
+    bool down = (key->m - 1) / rows % 2, across = (key->n - 1) / columns % 2;
+    return down     ? CUBLASLT_CLUSTER_SHAPE_2x1x1
+           : across ? CUBLASLT_CLUSTER_SHAPE_1x2x1
+                    : CUBLASLT_CLUSTER_SHAPE_1x1x1;
+}
+
+static void add_configurations(candidates *all, const tlob_plan_key *key, int id, const caps *c, int multiprocessors,
+                               int64_t workspace_bytes) {
+    for (size_t t = 0; t < c->n_tiles; t++)
+        for (size_t s = 0; s < c->n_stages; s++) {
+            tlob_algo_config config = {.id = id, .tile = c->tiles[t], .stages = c->stages[s], .split_k = 1};
+            if (config.stages >= CUBLASLT_MATMUL_STAGES_8xAUTO) /* kernels of Hopper and later, which know clusters */
+                config.cluster_shape = cluster_shape(key, config.tile);
+            add(all, key, &config, multiprocessors);
+            add_splits(all, key, c, config, multiprocessors, workspace_bytes);
+            for (int custom = 1; custom <= c->custom_max && c->custom_max <= MOST_CUSTOM && !config.tile; custom++) {
+                config.custom = custom; /* kernels for vectors, which have no tiles, differ in this alone */
+                add(all, key, &config, multiprocessors);
+            }
+        }
+}
+
+/* --- the order, and the first that passes ---------------------------------------------------------------------- */
+
+static int compare_ids(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/** By the estimate, then by the attributes: no two are equal. */
+static int compare_candidates(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    if (x->estimate != y->estimate)
+        return x->estimate < y->estimate ? -1 : 1;
+    const int64_t p[] = {x->config.id, x->config.tile, x->config.stages, x->config.split_k, x->config.custom};
+    const int64_t q[] = {y->config.id, y->config.tile, y->config.stages, y->config.split_k, y->config.custom};
+    for (int i = 0; i < 5; i++)
+        if (p[i] != q[i])
+            return p[i] < q[i] ? -1 : 1;
+    return 0;
+}
+
+static tlob_status collect(tlob_lane *lane, const tlob_plan *plan, int multiprocessors, const tlob_gemm *gemm,
+                           candidates *all) {
+    int ids[MOST_ALGORITHMS], count = 0;
+    cublasStatus_t code = cublasLtMatmulAlgoGetIds(lane->handle, compute_type(&plan->key), CUDA_R_32F, CUDA_R_32F,
+                                                   CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, MOST_ALGORITHMS, ids, &count);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoGetIds", gemm, NULL);
+    qsort(ids, (size_t)count, sizeof(*ids), compare_ids);
+    caps *c = malloc(sizeof(*c));
+    all->out_of_memory = !c;
+    for (int i = 0; i < count && !all->out_of_memory; i++) {
+        cublasLtMatmulAlgo_t algo;
+        code = init(lane->handle, &plan->key, ids[i], &algo);
+        if (code != CUBLAS_STATUS_SUCCESS && code != CUBLAS_STATUS_NOT_SUPPORTED) {
+            free(c);
+            return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoInit", gemm, NULL);
+        }
+        if (code != CUBLAS_STATUS_SUCCESS)
+            continue;
+        read_caps(&algo, c);
+        if (admissible(c, &plan->key))
+            add_configurations(all, &plan->key, ids[i], c, multiprocessors, (int64_t)lane->params.workspace_bytes);
+    }
+    free(c);
+    if (all->out_of_memory)
+        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
+                                 "no host memory to order the algorithms in");
+    qsort(all->list, all->count, sizeof(*all->list), compare_candidates);
+    return TLOB_OK;
+}
+
+/** Whether a candidate runs here, as far as the library can tell: *passed. Sets plan->algo. */
+static tlob_status try(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, tlob_algo_config *config,
+                       bool *passed) {
+    cublasLtMatmulHeuristicResult_t result;
+    *passed = false;
+    tlob_status status = tlob_algo_make(lane->handle, plan, config, gemm);
+    if (status != TLOB_OK)
+        return status;
+    memset(&result, 0, sizeof(result));
+    cublasStatus_t code = cublasLtMatmulAlgoCheck(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c,
+                                                  &plan->algo, &result);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = result.state;
+    if (code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE ||
+        code == CUBLAS_STATUS_ARCH_MISMATCH)
+        return TLOB_OK;
+    if (code != CUBLAS_STATUS_SUCCESS) /* a failure is none of the candidate's: the next would be another answer */
+        return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoCheck", gemm, NULL);
+    config->workspace_bytes = (int64_t)result.workspaceSize;
+    *passed = result.workspaceSize <= lane->params.workspace_bytes && !tlob_plan_why_denied(plan);
+    return TLOB_OK;
+}
+
+tlob_status tlob_algo_search(tlob_lane *lane, tlob_plan *plan, int multiprocessors, const tlob_gemm *gemm,
+                             tlob_algo_config *config) {
+    candidates all = {0};
+    bool passed = false;
+    tlob_status status = collect(lane, plan, multiprocessors, gemm, &all);
+    for (size_t i = 0; i < all.count && status == TLOB_OK && !passed; i++) {
+        *config = all.list[i].config;
+        status = try(lane, plan, gemm, config, &passed);
+    }
+    size_t tried = all.count;
+    free(all.list);
+    if (status == TLOB_OK && !passed)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, "cublasLtMatmulAlgoCheck", 0, NULL, gemm,
+                                 "none of %zu configurations with a fixed order of sums passes for this problem; "
+                                 "choose another backend by the policy or tlob_gemm_run_on", tried);
+    return status;
+}
