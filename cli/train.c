@@ -98,11 +98,9 @@ static const char doc[] =
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
     "that is not finite ends it with an error, and nothing is written but --losses.\n"
     "\n"
-    "A run that is resumed writes, bit for bit, the model of one that was not stopped, however often it is stopped. "
-    "One "
-    "with other options or samples than the checkpoint's is refused; on another GPU or with another version of a "
-    "vendor's "
-    "library it goes on with a warning.\n"
+    "A run that is resumed writes, bit for bit, the model of one that was not stopped, however often it is stopped: on "
+    "the host always, on a GPU with --deterministic. One with other options or samples than the checkpoint's is "
+    "refused; on another GPU or with another version of a vendor's library it goes on with a warning.\n"
     "\n"
     "A class with fewer than 10 training samples is named by a warning on standard error.\n"
     "\n"
@@ -407,6 +405,7 @@ static bool describe_run(const trainer *t, const tlob_context *ctx, cli_meta *ru
     cli_meta_add(run, "device", "%s", tlob_memory_name(tlob_context_memory(ctx)));
     cli_meta_add(run, "compute", "%s", tlob_compute_name(settings.compute));
     cli_meta_add(run, "policy", "%s", policy);
+    cli_meta_add(run, "deterministic", "%s", settings.deterministic ? "on" : "off");
     cli_meta_add(run, "workspace_mib", "%.17g", (double)settings.workspace_bytes / (1 << 20));
     cli_meta_add(run, "keep", "%s", keep_names[options->keep]);
     // Where the last is kept, how often it is looked at changes nothing.

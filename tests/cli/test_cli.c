@@ -636,6 +636,8 @@ Test(cli, a_checkpoint_of_another_run_is_refused_by_what_differs) {
                        others[i].expected, others[i].arguments);
     expect_failure(run("TLOB_WORKSPACE_MIB=8 $T train " FILES "--steps 10 --out m --resume c"), 1,
                    "workspace-mib 32, and this one has workspace-mib 8", "another workspace");
+    expect_failure(run("$T train " FILES "--steps 10 --out m --resume c --deterministic"), 1,
+                   "deterministic off, and this one has deterministic on", "another way to choose algorithms");
     run_good("cmp m old");
     run_good("$T train " FILES "--steps 10 --out m --resume c --validate-every 5"); // changes nothing of the run
     run_good("$T train " FILES "--steps 5 --out b --checkpoint c --validate-every 5 --keep best");
@@ -783,7 +785,7 @@ static void change(io_tensor *tensor, const tampering *t) {
         float *copy = malloc(tensor->bytes);
         memcpy(copy, tensor->data, tensor->bytes);
         copy[1] = t->how == MAKE_NAN ? NAN : -1; // of an I64: the sign of element 0
-        tensor->data = copy; // lives as long as the test's process
+        tensor->data = copy;                     // lives as long as the test's process
     }
 }
 
@@ -874,6 +876,7 @@ static const char *const checkpoint_keys[] = {"format",
                                               "device",
                                               "compute",
                                               "policy",
+                                              "deterministic",
                                               "workspace_mib",
                                               "keep",
                                               "validate_every",

@@ -23,6 +23,7 @@ static tlob_context *open_context(tlob_memory memory, const tlob_policy *policy,
     params.memory = memory;
     params.policy = *policy;
     params.compute = compute;
+    params.deterministic = TLOB_SWITCH_ON;
     tlob_context *ctx;
     tlob_status status = tlob_context_create(&ctx, &params);
     if (status == TLOB_ERR_NO_DEVICE || status == TLOB_ERR_NOT_BUILT) {
