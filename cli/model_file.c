@@ -62,13 +62,13 @@ void cli_model_file_describe(const cli_model_file *file, cli_meta *meta) {
     const lob_dataset_params *data = &file->recipe.dataset;
     char windows[128];
     cli_windows_print(&data->features, windows, sizeof windows);
+    cli_meta_add(meta, "levels", "%d", data->features.levels);
+    cli_meta_add(meta, "windows", "%s", windows);
     cli_meta_add(meta, "d_in", "%" PRId64, file->shape.d_in);
     cli_meta_add(meta, "d_out", "%" PRId64, file->shape.d_out);
     cli_meta_add(meta, "head_dim", "%" PRId64, file->shape.head_dim);
     cli_meta_add(meta, "axis", "%s", cli_axis_names[file->shape.axis]);
     cli_meta_add(meta, "seq", "%" PRId64, file->shape.seq);
-    cli_meta_add(meta, "levels", "%d", data->features.levels);
-    cli_meta_add(meta, "windows", "%s", windows);
     cli_meta_add(meta, "horizon", "%d", data->label.horizon);
     cli_meta_add(meta, "smoothing", "%d", data->label.smoothing);
     cli_meta_add(meta, "stride", "%d", data->stride);
@@ -154,7 +154,7 @@ static void check_recipe(cli_reader *r, const cli_model_file *file) {
         cli_refuse(r, "%s", tlob_last_error()->message);
     if (file->recipe.dataset.label.smoothing > file->recipe.dataset.label.horizon)
         cli_refuse(r, "smoothing %d is more than horizon %d", file->recipe.dataset.label.smoothing,
-               file->recipe.dataset.label.horizon);
+                   file->recipe.dataset.label.horizon);
 }
 
 // Shapes are checked before anything is allocated: the metadata alone could ask for any amount.

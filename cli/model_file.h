@@ -23,7 +23,8 @@ typedef struct cli_model_file {
     float *weights; // flat, as tlob_model_get_weights gives them; tlob_model_weight_count of them
 } cli_model_file;
 
-// Adds what says how the inputs, the labels and the block were made, and trained: d_in to lr of the list above.
+// Adds what says how the inputs, the labels and the block were made, and trained: all from d_in to lr of the list
+// above.
 void cli_model_file_describe(const cli_model_file *file, cli_meta *meta);
 
 // Writes the file aside and puts it in place. False after printing why.

@@ -389,8 +389,8 @@ static void describe_machine(const tlob_context *ctx, char *text, size_t size) {
     }
 }
 
-// All that the state after a step depends on. Where the trainer has a place for it, the option comes before its effect:
-// the first that differs is the one that is named.
+// All that the state after a step depends on. Options come before what follows from them, for the first that differs is
+// the one that is named.
 static bool describe_run(const trainer *t, const tlob_context *ctx, cli_meta *run) {
     const train_options *options = t->options;
     cli_model_file file = model_file(t, 0, NULL);

@@ -75,14 +75,16 @@ Test(gpu_train, resumes_bit_for_bit) {
     static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold:64"};
     for (int i = 0; i < 3; i++) {
         char options[128];
-        snprintf(options, sizeof options, "--deterministic --compute tf32 --policy %s --validate-every 50 --keep best", policies[i]);
+        snprintf(options, sizeof options, "--deterministic --compute tf32 --policy %s --validate-every 50 --keep best",
+                 policies[i]);
         stop_and_resume(options);
         snprintf(options, sizeof options, "--deterministic --compute fp32 --policy %s --axis time --seq 8 --head-dim 8",
                  policies[i]);
         stop_and_resume(options);
     }
-    const run_result *r = run("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 400 --out m "
-                              "--resume c --axis time --seq 8 --head-dim 8 --compute fp32 --deterministic --device host");
+    const run_result *r =
+        run("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 400 --out m "
+            "--resume c --axis time --seq 8 --head-dim 8 --compute fp32 --deterministic --device host");
     cr_expect(r->status == 1 && strstr(r->err, "device cuda, and this one has device host"), "%s", r->err);
     run_end();
 }
