@@ -37,7 +37,7 @@ enum {
     CLI_KEY_OWN = 0x300,
 };
 
-// --- the context: --device, --compute, --policy, --config ---
+// --- the context: --device, --compute, --policy, --deterministic, --config ---
 
 // Filled by cli_context_argp. Input of that parser: a cli_context_options, zero-initialised.
 typedef struct cli_context_options {
@@ -60,6 +60,7 @@ void cli_context_describe(const tlob_context *ctx, char *text, size_t size);
 double cli_seconds(void);
 
 // What each subcommand is called with: argv[0] is the name to show in messages ("tlob train").
+int cli_algorithms(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_explain(int argc, char **argv);

@@ -15,6 +15,7 @@ static const struct {
 } commands[] = {
     {"info", cli_info, "what this build and this machine have, and the settings in force"},
     {"explain", cli_explain, "which backend would run a matrix product, and why"},
+    {"algorithms", cli_algorithms, "list, check or make a file of a deterministic context's algorithms"},
     {"synth", cli_synth, "write order-book files of a simulated market"},
     {"features", cli_features, "check order-book files and write inputs and labels"},
     {"train", cli_train, "train a TLOB attention block on order-book files"},
@@ -28,7 +29,7 @@ static void print_help(FILE *out) {
     fprintf(out, "Usage: tlob COMMAND [OPTION...]\n"
                  "From order-book files to a trained TLOB attention block, on GEMM backends chosen at run time.\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].summary);
     fprintf(out,
             "\n`tlob COMMAND --help' is the manual of a command; `tlob --version' prints the version.\n"
             "A first run, without a GPU:\n\n"

@@ -15,7 +15,7 @@
 
 #define FORMAT     "tlob-algorithms"
 #define MOST_BYTES ((size_t)16 << 20)
-#define EXACT      ((int64_t)1 << 53) /* beyond this JSON's readers may round a number, so it stands as a string */
+#define EXACT      ((int64_t)1 << 53) /* from this on JSON's readers may round a number, so it stands as a string */
 
 const char *tlob_algorithm_state_name(tlob_algorithm_state state) {
     static const char *const names[] = {"chosen", "loaded", "confirmed", "rejected"};
@@ -132,7 +132,7 @@ static void put_string(FILE *file, const char *text) {
 static void put_fields(FILE *file, const char *name, const tlob_algorithm_field *fields, int count) {
     fprintf(file, ",\n     \"%s\": {", name);
     for (int i = 0; i < count; i++) {
-        const char *quote = fields[i].value > EXACT || fields[i].value < -EXACT ? "\"" : "";
+        const char *quote = fields[i].value >= EXACT || fields[i].value <= -EXACT ? "\"" : "";
         fprintf(file, "%s\"%s\": %s%" PRId64 "%s", i ? ", " : "", fields[i].name, quote, fields[i].value, quote);
     }
     fputc('}', file);
@@ -243,7 +243,7 @@ static bool reject(fault *why, const char *format, ...) {
 /* A whole number, or a string of one where it has more digits than a number of JSON. */
 static bool take_integer(const cJSON *item, int64_t *value, fault *why) {
     if (cJSON_IsNumber(item) && item->valuedouble == floor(item->valuedouble) &&
-        fabs(item->valuedouble) <= (double)EXACT) {
+        fabs(item->valuedouble) < (double)EXACT) {
         *value = (int64_t)item->valuedouble;
         return true;
     }

@@ -401,28 +401,38 @@ static uint32_t config_of(const tlob_plan *plan, cublasLtMatmulAlgoConfigAttribu
 }
 
 /** The same of an attribute that has 16 bits. */
-static unsigned cluster_of(const tlob_plan *plan) {
+static unsigned narrow_config_of(const tlob_plan *plan, cublasLtMatmulAlgoConfigAttributes_t attribute) {
     uint16_t value = 0;
     size_t written;
-    if (cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &value, sizeof(value),
-                                             &written) != CUBLAS_STATUS_SUCCESS)
+    if (cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, attribute, &value, sizeof(value), &written) !=
+        CUBLAS_STATUS_SUCCESS)
         return 0;
     return value;
 }
 
+/** Appends an attribute that few algorithms have, where it is not 0. */
+static void tell_more(const char *name, unsigned value, tlob_lane_plan *told) {
+    size_t used = strlen(told->algorithm);
+    if (value)
+        snprintf(told->algorithm + used, sizeof(told->algorithm) - used, " %s %u", name, value);
+}
+
 static void tell(const tlob_plan *plan, bool deterministic, tlob_lane_plan *told) {
-    char tile[24], cluster[24] = "";
-    if (cluster_of(plan))
-        snprintf(cluster, sizeof(cluster), " cluster id %u", cluster_of(plan));
+    char tile[24];
     print_tile(config_of(plan, CUBLASLT_ALGO_CONFIG_TILE_ID), tile, sizeof(tile));
     snprintf(told->algorithm, sizeof(told->algorithm),
-             "algo %u tile %s stages id %u split-k %u reduction %u swizzle %u%s%s",
+             "algo %u tile %s stages id %u split-k %d reduction %u swizzle %u",
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_ID), tile,
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             (int)config_of(plan, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
              (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
-             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING), cluster,
-             deterministic ? ", deterministic" : "");
+             (unsigned)config_of(plan, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
+    tell_more("custom", config_of(plan, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), told);
+    tell_more("inner id", narrow_config_of(plan, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID), told);
+    tell_more("cluster id", narrow_config_of(plan, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID), told);
+    size_t used = strlen(told->algorithm);
+    if (deterministic)
+        snprintf(told->algorithm + used, sizeof(told->algorithm) - used, ", deterministic");
     told->workspace_bytes = plan->workspace_bytes;
 }
 

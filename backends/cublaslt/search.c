@@ -199,8 +199,8 @@ static void add_configurations(candidates *all, const tlob_plan_key *key, int id
                 config.cluster_shape = cluster_shape(key, config.tile);
             add(all, key, &config, multiprocessors);
             add_splits(all, key, c, config, multiprocessors, workspace_bytes);
-            for (int custom = 1; custom <= c->custom_max && c->custom_max <= MOST_CUSTOM && !config.tile; custom++) {
-                config.custom = custom; /* kernels for vectors, which have no tiles, differ in this alone */
+            for (int custom = 1; custom <= c->custom_max && c->custom_max <= MOST_CUSTOM; custom++) {
+                config.custom = custom; /* kernels for vectors differ in this alone */
                 add(all, key, &config, multiprocessors);
             }
         }

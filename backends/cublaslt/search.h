@@ -26,8 +26,8 @@ bool tlob_algo_tile(int64_t tile, int *rows, int *columns);
 bool tlob_algo_stages(int64_t stages, int *depth, int *steps);
 
 /**
- * About how many microseconds a configuration takes: only the order of the estimates counts. Algorithms whose tiles or
- * stages are not known come after all others. A pure function, of operations that every machine rounds
+ * About how many microseconds a configuration takes: only the order of the estimates counts. Those whose tiles, stages
+ * or custom option are not known come after all others. A pure function, of operations that every machine rounds
  * alike.
  */
 double tlob_algo_estimate(const tlob_plan_key *problem, const tlob_algo_config *config, int multiprocessors);

@@ -49,7 +49,7 @@ static const tlob_backend_ops plain = {
     .api = TLOB_BACKEND_API,
     .name = "plain",
     .caps = {.memory = TLOB_MEMORY_HOST, .computes = 1u << TLOB_COMPUTE_FP32, .epilogues = 1u << TLOB_EPILOGUE_NONE,
-             .max_batch = 1},
+             .max_batch = 1, .deterministic = true},
     .open = open_lane,
     .close = close_lane,
     .supports = refuse,
@@ -74,6 +74,7 @@ static void provoke(const tlob_context_params *params) {
     gemm.transa = TLOB_OP_T;
     print_message(TLOB_ERR_UNSUPPORTED, tlob_gemm_run_on(stream, "plain", &gemm, &x));
     print_message(TLOB_ERR_OUT_OF_MEMORY, tlob_buffer_create(ctx, (size_t)1 << 62, &buffer));
+    print_message(TLOB_ERR_FILE, tlob_algorithms_load(ctx, "/nowhere/at/all", NULL));
     print_message(TLOB_ERR_LABEL, tlob_labels_check((const uint8_t[]){0, 1, 2, 3}, 4));
     tlob_policy policy = {.kind = TLOB_POLICY_CALLBACK, .decide = choose_nothing};
     print_message(TLOB_ERR_POLICY, tlob_dispatch_explain(&policy, &gemm, &(tlob_choice){0}));
@@ -103,6 +104,7 @@ int main(int argc, char **argv) {
     const tlob_backend_ops *rows[] = {&plain};
     params.backends = rows;
     params.n_backends = 1;
+    params.deterministic = TLOB_SWITCH_ON;
     provoke(&params);
     return 0;
 }

@@ -19,6 +19,9 @@ typedef struct fake_state {
     int cublas_version, lt_version; /**< as cublasLtGetVersion counts */
     int found;                      /**< results that the heuristic returns: 1 or 0 */
     cublasStatus_t found_state;     /**< the state of the result */
+    int rotated;                    /**< by so many places the list of algorithms is turned; negative: and reversed */
+    uint32_t refused;               /**< bit (1 << place in fake_algorithms): the check refuses it */
+    uint64_t more_workspace;        /**< that every algorithm needs, besides the parts of a split K */
 
     /* what the fakes note */
     char calls[4096];           /**< names of the calls in their order, each followed by a space */
@@ -36,7 +39,24 @@ typedef struct fake_state {
     uint32_t config[9];        /**< attributes of every algorithm, by cublasLtMatmulAlgoConfigAttributes_t */
     uint64_t algorithm;        /**< number of the algorithm that the last product ran with: queries count them */
     uint64_t queries;
+    uint32_t ran[9];             /**< attributes of the algorithm of the last product, where the backend configured it */
+    uint32_t checked_split_most; /**< the largest split K that was checked */
+    bool checked_in_place;       /**< whether an in-place reduction was */
 } fake_state;
+
+/** An algorithm as the fake of cublasLt lists it. */
+typedef struct fake_algorithm {
+    int id;
+    uint32_t tiles[4], stages[4]; /* each ends with 0 */
+    int32_t split_k;
+    uint32_t reductions;
+    int32_t custom_max;
+    uint32_t alignment;
+    uint64_t inputs; /* of the numerics */
+} fake_algorithm;
+
+enum { FAKE_ALGORITHMS = 9 };
+extern const fake_algorithm fake_algorithms[FAKE_ALGORITHMS];
 
 extern _Thread_local fake_state fake; /* each thread has its own */
 

@@ -144,10 +144,169 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return fake_call("heuristic");
 }
 
+/* --- algorithms by their attributes ---------------------------------------------------------------------------- */
+
+#define INPUT_32F  CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F
+#define INPUT_TF32 CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32
+#define INPUT_16F  CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F
+
+const fake_algorithm fake_algorithms[FAKE_ALGORITHMS] = {
+    {21, {15, 17, 18}, {6, 12}, 1, 7, 0, 16, INPUT_TF32},
+    {20, {15, 20}, {26, 28}, 1, 7, 0, 4, INPUT_32F},
+    {13, {0}, {0}, 0, 0, 3, 4, INPUT_32F},
+    {55, {11, 15}, {31}, 1, 2, 2, 4, INPUT_32F},
+    {99, {15}, {6}, 1, 2, 0, 4, INPUT_16F}, /* rounds more than any mode allows */
+    {70, {15}, {6}, 1, 1, 0, 4, INPUT_TF32}, /* splits K in place alone */
+    {68, {20}, {31}, 0, 0, 0, 4, INPUT_32F}, /* known to be wrong in one version */
+    {43, {15, 18}, {34}, 1, 4, 0, 16, INPUT_TF32},
+    {98, {600}, {6}, 0, 0, 0, 4, INPUT_32F}, /* a tile that nobody knows */
+};
+
+enum { CONFIGURED = 0x12345678 };
+
+/* What an algorithm holds that was made from its number, where one of the heuristic holds a count. */
+typedef struct configured {
+    uint64_t count;
+    uint32_t is, attribute[9]; /* by cublasLtMatmulAlgoConfigAttributes_t */
+} configured;
+
+_Static_assert(sizeof(configured) <= sizeof(cublasLtMatmulAlgo_t), "fits");
+
+static int place_of(uint32_t id) {
+    for (int i = 0; i < FAKE_ALGORITHMS; i++)
+        if (fake_algorithms[i].id == (int)id)
+            return i;
+    return -1;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t handle, cublasComputeType_t compute, cudaDataType_t scale,
+                                        cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d,
+                                        int wanted, int ids[], int *found) {
+    (void)handle, (void)compute;
+    if (scale != CUDA_R_32F || a != CUDA_R_32F || b != CUDA_R_32F || c != CUDA_R_32F || d != CUDA_R_32F)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *found = wanted < FAKE_ALGORITHMS ? wanted : FAKE_ALGORITHMS;
+    for (int i = 0; i < *found; i++) {
+        int at = fake.rotated < 0 ? FAKE_ALGORITHMS - 1 - i - fake.rotated : i + fake.rotated;
+        ids[i] = fake_algorithms[at % FAKE_ALGORITHMS].id;
+    }
+    return fake_call("get_ids");
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType_t compute, cudaDataType_t scale,
+                                      cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d, int id,
+                                      cublasLtMatmulAlgo_t *algo) {
+    (void)handle, (void)scale, (void)a, (void)b, (void)c, (void)d;
+    configured *to = (configured *)(void *)algo;
+    if (place_of((uint32_t)id) < 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memset(algo, 0, sizeof(*algo));
+    to->is = CONFIGURED;
+    to->attribute[CUBLASLT_ALGO_CONFIG_ID] = (uint32_t)id;
+    to->attribute[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = 1;
+    if (compute == CUBLAS_COMPUTE_32F && fake_algorithms[place_of((uint32_t)id)].inputs == INPUT_TF32)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return fake_call("algo_init");
+}
+
+static cublasStatus_t give(const void *from, size_t have, void *to, size_t size, size_t *written) {
+    *written = have;
+    if (size == 0)
+        return CUBLAS_STATUS_SUCCESS;
+    if (size != have)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, from, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static size_t bytes_of(const uint32_t ids[4]) {
+    size_t count = 0;
+    while (count < 4 && ids[count])
+        count++;
+    return count * sizeof(*ids);
+}
+
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute, void *value, size_t size,
+                                                 size_t *written) {
+    const configured *from = (const configured *)(const void *)algo;
+    const fake_algorithm *f = &fake_algorithms[place_of(from->attribute[CUBLASLT_ALGO_CONFIG_ID])];
+    const int32_t one = 1;
+    switch (attribute) {
+    case CUBLASLT_ALGO_CAP_TILE_IDS: return give(f->tiles, bytes_of(f->tiles), value, size, written);
+    case CUBLASLT_ALGO_CAP_STAGES_IDS: return give(f->stages, bytes_of(f->stages), value, size, written);
+    case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT: return give(&f->split_k, 4, value, size, written);
+    case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK: return give(&f->reductions, 4, value, size, written);
+    case CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX: return give(&f->custom_max, 4, value, size, written);
+    case CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS: return give(&f->inputs, 8, value, size, written);
+    case CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT: return give(&one, 4, value, size, written);
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES: return give(&f->alignment, 4, value, size, written);
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, const void *value,
+                                                    size_t size) {
+    configured *to = (configured *)(void *)algo;
+    bool narrow = attribute >= CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID;
+    uint16_t half = 0;
+    if (attribute == CUBLASLT_ALGO_CONFIG_ID || size != (narrow ? 2 : 4))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(narrow ? (void *)&half : (void *)&to->attribute[attribute], value, size);
+    if (narrow)
+        to->attribute[attribute] = half;
+    /* eight a configuration: noted only where one is to fail */
+    return fake.failing_call && !strcmp(fake.failing_call, "config_set") ? fake_call("config_set")
+                                                                         : CUBLAS_STATUS_SUCCESS;
+}
+
+static bool listed(const uint32_t ids[4], uint32_t id) {
+    bool found = !ids[0] && !id;
+    for (int i = 0; i < 4 && ids[i]; i++)
+        found = found || ids[i] == id;
+    return found;
+}
+
+/* The real one looks at no pointers of A to D either. */
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaque, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result) {
+    (void)handle, (void)opaque, (void)a, (void)b, (void)d;
+    const configured *from = (const configured *)(const void *)algo;
+    const layout *l = (const layout *)(const void *)c;
+    const uint32_t *attribute = from->attribute;
+    int place = place_of(attribute[CUBLASLT_ALGO_CONFIG_ID]);
+    uint32_t split = attribute[CUBLASLT_ALGO_CONFIG_SPLITK_NUM];
+    cublasStatus_t code = fake_call("check");
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return code;
+    if (from->is != CONFIGURED || place < 0 || fake.refused >> place & 1 ||
+        !listed(fake_algorithms[place].tiles, attribute[CUBLASLT_ALGO_CONFIG_TILE_ID]) ||
+        !listed(fake_algorithms[place].stages, attribute[CUBLASLT_ALGO_CONFIG_STAGES_ID]))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    fake.checked_split_most = split > fake.checked_split_most ? split : fake.checked_split_most;
+    fake.checked_in_place = fake.checked_in_place || attribute[CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME] ==
+                                                         CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    result->workspaceSize = fake.more_workspace;
+    if (split > 1)
+        result->workspaceSize += l->rows * l->cols * (uint64_t)l->batch * split * sizeof(float);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void *value,
                                                     size_t size, size_t *written) {
-    (void)algo;
+    const configured *from = (const configured *)(const void *)algo;
+    if (from->is == CONFIGURED || attribute >= CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID) {
+        uint16_t half = from->is == CONFIGURED ? (uint16_t)from->attribute[attribute] : 0;
+        return attribute >= CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID
+                   ? give(&half, sizeof(half), value, size, written)
+                   : give(&from->attribute[attribute], sizeof(from->attribute[attribute]), value, size, written);
+    }
     *written = sizeof(fake.config[attribute]);
     if (size != *written)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -238,6 +397,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
     fake.workspace = workspace;
     fake.workspace_bytes = bytes;
     fake.algorithm = algo->data[0];
+    if (((const configured *)(const void *)algo)->is == CONFIGURED)
+        memcpy(fake.ran, ((const configured *)(const void *)algo)->attribute, sizeof(fake.ran));
     gemm.alpha = *(const float *)alpha;
     gemm.beta = *(const float *)beta;
     fake.epilogue = description->epilogue;

@@ -4,6 +4,7 @@
 _Thread_local int device_current;
 atomic_int device_asked;
 atomic_int device_entered;
+atomic_int device_searches;
 
 #if TLOB_HAVE_CUDA
 #include <string.h>
@@ -14,6 +15,8 @@ atomic_int device_entered;
 _Thread_local fake_state fake = {.cublas_version = 130100, .lt_version = 130100, .found = 1};
 
 cublasStatus_t fake_call(const char *name) {
+    if (!strcmp(name, "get_ids"))
+        atomic_fetch_add(&device_searches, 1);
     return fake.failing_call && !strcmp(fake.failing_call, name) ? fake.failing_code : CUBLAS_STATUS_SUCCESS;
 }
 
@@ -75,6 +78,11 @@ static void fake_leave(const tlob_home *home, void *previous) {
     device_current = (int)(intptr_t)previous;
 }
 
+static int fake_describe(int device, tlob_device_info *info) {
+    *info = (tlob_device_info){.name = "fake", .sm = 90, .multiprocessors = 132 + device};
+    return 0;
+}
+
 static const char *fake_misplaced(const void *ptr, int device) {
     (void)ptr;
     (void)device;
@@ -92,6 +100,7 @@ __attribute__((constructor)) static void make_space(void) {
     device_space.probe = fake_probe;
     device_space.count = fake_count_devices;
     device_space.settle = fake_settle;
+    device_space.describe = fake_describe;
     device_space.enter = fake_enter;
     device_space.leave = fake_leave;
     device_space.misplaced = fake_misplaced;

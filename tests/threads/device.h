@@ -13,5 +13,6 @@
 extern _Thread_local int device_current; /**< of the two devices, the one that is current on this thread */
 extern atomic_int device_asked;          /**< how often the core has asked where a pointer lies */
 extern atomic_int device_entered;        /**< how often the core has made a device current */
+extern atomic_int device_searches;       /**< how often the backend cublaslt has listed algorithms */
 
 #endif

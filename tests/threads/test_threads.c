@@ -189,6 +189,72 @@ static outcome contexts_from_one_configuration_file(void) {
     return PASSED;
 }
 
+/* --- one table of algorithms for all streams --- */
+
+enum { PROBLEMS = 12 };
+
+typedef struct chooser {
+    tlob_context *ctx;
+    pthread_t thread;
+    const char *wrong;
+    char told[PROBLEMS][128];
+} chooser;
+
+static void *choose(void *user) {
+    chooser *c = user;
+    tlob_stream *stream;
+    _Alignas(256) float a[64] = {0}, d[64];
+    if (tlob_stream_create(c->ctx, &stream))
+        return c->wrong = "no stream", NULL;
+    for (int i = 0; i < PROBLEMS && !c->wrong; i++) {
+        tlob_gemm g = tlob_gemm_init(1 + i % 4, 1 + i / 4, 8);
+        const tlob_gemm_operands x = {.a = a, .b = a, .d = d};
+        tlob_explanation e;
+        if (tlob_gemm_run(stream, &g, &x) || tlob_gemm_explain(stream, &g, &x, &e))
+            c->wrong = "a product failed";
+        else
+            strcpy(c->told[i], e.algorithm);
+    }
+    tlob_stream_close(&stream);
+    return NULL;
+}
+
+static void count_entry(void *user, const tlob_algorithm *entry) {
+    *(int *)user += entry->state == TLOB_ALGORITHM_CHOSEN;
+}
+
+/* Threads that need one key at once get one answer, which is searched for once. */
+static outcome one_answer_for_one_key(void) {
+    if (DEVICE_MEMORY == TLOB_MEMORY_HOST)
+        return SKIPPED;
+    tlob_context_params params = params_with(NULL);
+    params.trace = NULL;
+    params.deterministic = TLOB_SWITCH_ON;
+    params.policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cublaslt"};
+    tlob_context *ctx;
+    static chooser choosers[THREADS];
+    OK(tlob_context_create(&ctx, &params));
+    atomic_store(&device_searches, 0);
+    for (int i = 0; i < THREADS; i++) {
+        choosers[i].ctx = ctx;
+        CHECK(pthread_create(&choosers[i].thread, NULL, choose, &choosers[i]) == 0, "no thread");
+    }
+    int entries = 0;
+    for (int i = 0; i < 20; i++)
+        OK(tlob_algorithms_list(ctx, count_entry, &(int){0})); /* meanwhile */
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(choosers[i].thread, NULL);
+        CHECK(!choosers[i].wrong, "%s", choosers[i].wrong);
+        CHECK(!memcmp(choosers[i].told, choosers[0].told, sizeof(choosers[0].told)), "another answer");
+    }
+    CHECK(strstr(choosers[0].told[0], "deterministic"), "%s", choosers[0].told[0]);
+    OK(tlob_algorithms_list(ctx, count_entry, &entries));
+    CHECK(entries == PROBLEMS, "%d entries", entries);
+    CHECK(atomic_load(&device_searches) == PROBLEMS, "%d searches", atomic_load(&device_searches));
+    tlob_context_destroy(&ctx);
+    return PASSED;
+}
+
 /* Known trap: a library that leaves its own device current, not least where it fails. */
 static outcome the_callers_device_is_as_it_was(void) {
     if (DEVICE_MEMORY == TLOB_MEMORY_HOST)
@@ -269,6 +335,7 @@ int main(void) {
     } tests[] = {
         {"each_with_streams_of_its_own", each_with_streams_of_its_own},
         {"contexts_from_one_configuration_file", contexts_from_one_configuration_file},
+        {"one_answer_for_one_key", one_answer_for_one_key},
         {"the_callers_device_is_as_it_was", the_callers_device_is_as_it_was},
         {"a_forked_child_touches_no_device", a_forked_child_touches_no_device},
     };

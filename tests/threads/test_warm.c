@@ -45,9 +45,10 @@ static void run_all(tlob_context *ctx, tlob_stream *stream, int times) {
             }
 }
 
-static void expect_quiet(tlob_memory memory) {
+static void expect_quiet(tlob_memory memory, tlob_switch deterministic) {
     tlob_context_params params = tlob_context_params_default();
     params.memory = memory;
+    params.deterministic = deterministic;
     tlob_context *ctx;
     tlob_stream *stream;
     atomic_store(&calls, 0);
@@ -63,13 +64,14 @@ static void expect_quiet(tlob_memory memory) {
 }
 
 Test(warm, the_oracle_is_quiet) {
-    expect_quiet(TLOB_MEMORY_HOST);
+    expect_quiet(TLOB_MEMORY_HOST, TLOB_SWITCH_OFF);
 }
 
 Test(warm, the_vendors_backends_are_quiet) {
     if (DEVICE_MEMORY == TLOB_MEMORY_HOST)
         cr_skip_test("this build has no vendor's headers to fake a device with");
-    expect_quiet(TLOB_MEMORY_CUDA);
+    expect_quiet(TLOB_MEMORY_CUDA, TLOB_SWITCH_OFF);
+    expect_quiet(TLOB_MEMORY_CUDA, TLOB_SWITCH_ON);
 }
 
 /* Whatever lies between the operands, a warm product asks about none of them again. */
