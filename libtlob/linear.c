@@ -2,7 +2,7 @@
 
 #define AUX_BYTES 16 /* what aux is aligned to, whatever it holds: cublaslt wants as much for floats as for a mask */
 
-/* What an activation makes of the products around it, and how its aux is padded: `padding` elements have `bytes` bytes. */
+/* What an activation makes of the products around it, and how its aux is padded: `padding` elements take `bytes`. */
 static const struct {
     tlob_epilogue forward, forward_aux, backward;
     int64_t padding, bytes;
@@ -183,8 +183,8 @@ tlob_status tlob_linear_backward_input(tlob_stream *stream, const tlob_linear *l
 }
 
 /* z = 0 + 1 dy, through the derivative. */
-tlob_status tlob_linear_backward_output(tlob_stream *stream, const tlob_linear *layer, const float *dy,
-                                        const void *aux, int64_t n, float *dz, float *dbias) {
+tlob_status tlob_linear_backward_output(tlob_stream *stream, const tlob_linear *layer, const float *dy, const void *aux,
+                                        int64_t n, float *dz, float *dbias) {
     const char *where = "tlob_linear_backward_output";
     tlob_status status = check_call(stream, layer, n, where);
     if (status == TLOB_OK && layer->activation == TLOB_ACTIVATION_NONE)

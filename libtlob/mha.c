@@ -135,8 +135,8 @@ tlob_status tlob_mha_create(tlob_context *ctx, const tlob_mha_shape *shape, tlob
     if (status == TLOB_OK)
         status = tlob_mha_shape_check(shape);
     if (status == TLOB_OK && (unsigned)projection > TLOB_MHA_SEPARATE)
-        status = tlob_fail(TLOB_ERR_ARGUMENT, where, "projection is %d, which is no tlob_mha_projection",
-                           (int)projection);
+        status =
+            tlob_fail(TLOB_ERR_ARGUMENT, where, "projection is %d, which is no tlob_mha_projection", (int)projection);
     if (status == TLOB_OK)
         status = tlob_check_positive(max_samples, where, "max_samples");
     if (status != TLOB_OK)

@@ -47,7 +47,7 @@ static inline float *tlob_floats(const tlob_buffer *buffer) {
     return tlob_buffer_data(buffer);
 }
 
-/* --- the passes of an attention with its projections (block.c, mha.c) ----------------------------------------------- */
+/* --- the passes of an attention with its projections (block.c, mha.c) ------------------------------------------ */
 
 #define TLOB_NO_PASS ((int64_t)-1) /* in place of a number of samples: no forward pass has left anything */
 
@@ -63,7 +63,7 @@ tlob_status tlob_check_backward(tlob_stream *stream, const float *weights, const
                                 int64_t samples, int64_t last, const float *dweights, const float *dx,
                                 const char *operation);
 
-/* --- kernels, with the device current and arguments checked ---------------------------------------------------------- */
+/* --- kernels, with the device current and arguments checked ---------------------------------------------------- */
 
 /** w ~ U(-bound, bound), `count` of them. */
 tlob_status tlob_uniform(tlob_stream *stream, int64_t count, double bound, uint64_t seed, uint32_t space, float *w);

@@ -89,7 +89,8 @@ void case_reference(lab *l, const char *name) {
     };
     const int64_t samples = reference_number(file, "samples"), count = tlob_block_weight_count(&s);
     double *w = flat_weights(file, "w_", count), *dw = flat_weights(file, "dw_", count);
-    float *w_float = malloc((size_t)count * sizeof(float)), *xs = reference_floats(file, "x"), *dy = reference_floats(file, "dy");
+    float *w_float = malloc((size_t)count * sizeof(float)), *xs = reference_floats(file, "x"),
+          *dy = reference_floats(file, "dy");
     for (int64_t i = 0; i < count; i++)
         w_float[i] = (float)w[i];
 

@@ -16,7 +16,7 @@
 
 static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold"};
 
-/** The statements that follow, once for each policy, in a context `l` of its own in FP32; `p_` is the policy's number. */
+/** The statements that follow, once for each policy, in a context `l` of its own in FP32; policies[p_] is its name. */
 #define FOR_EACH_POLICY(l)                                                                                             \
     for (int p_ = 0; p_ < 3 && (lab_open_cuda(l, policies[p_]), cr_log_info("policy %s", policies[p_]), true);         \
          lab_close(l), p_++)

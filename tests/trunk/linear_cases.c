@@ -40,7 +40,8 @@ static outcome run_layer(lab *l, const tlob_linear *layer, int64_t n, const floa
     const int64_t in = layer->in, out = layer->out;
     const bool active = layer->activation != TLOB_ACTIVATION_NONE;
     array aw = lab_array(l, w, in * out, 0), ab = lab_array(l, b, out, 0), ax = lab_array(l, x, in * n, 0), aux;
-    array y = lab_array(l, NULL, out * n, 0), plain = lab_array(l, NULL, out * n, 0), ady = lab_array(l, dy, out * n, 0);
+    array y = lab_array(l, NULL, out * n, 0), plain = lab_array(l, NULL, out * n, 0);
+    array ady = lab_array(l, dy, out * n, 0);
     array dz = in_place || !active ? ady : lab_array(l, NULL, out * n, 0), dx = lab_array(l, NULL, in * n, 0);
     array dw = lab_array(l, NULL, in * out, 0), db = lab_array(l, NULL, out, 0);
     void *aux_at = aux_for(l, layer, n, &aux);
@@ -109,7 +110,8 @@ void case_linear_reference(lab *l) {
 void case_linear_shapes(lab *l) {
     static const struct {
         int64_t in, out, n;
-    } sizes[] = {{1, 1, 1}, {1, 3, 5}, {3, 1, 2}, {5, 129, 3}, {129, 5, 7}, {31, 33, 65}, {128, 256, 1}, {65, 127, 9}};
+    } sizes[] = {{1, 1, 1},    {1, 3, 5},     {3, 1, 2},    {5, 129, 3}, {129, 5, 7},
+                 {31, 33, 65}, {128, 256, 1}, {65, 127, 9}, {5, 3, 2049}};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const int64_t in = sizes[i].in, out = sizes[i].out, n = sizes[i].n;
         float *w = lab_random(in * out, 1.0f, 61), *b = lab_random(out, 1.0f, 62), *x = lab_random(in * n, 1.5f, 63);

@@ -71,3 +71,45 @@ Test(mha, products) {
 Test(mha, initial_weights) {
     case_mha_init(&host);
 }
+
+/* What the oracle's kernel does not look at, or computes again. */
+static tlob_attend_args seen[2];
+
+static int see_forward(struct CUstream_st *stream, const tlob_attend_args *args) {
+    seen[0] = *args;
+    return tlob_kernels_host.attend_forward(stream, args);
+}
+
+static int see_backward(struct CUstream_st *stream, const tlob_attend_args *args) {
+    seen[1] = *args;
+    return tlob_kernels_host.attend_backward(stream, args);
+}
+
+Test(mha, attention_in_the_mode_of_the_context_with_room_for_its_statistics) {
+    static const tlob_mha_shape shape = {.dim = 6, .heads = 2, .seq = 5};
+    enum { SAMPLES = 3, ROWS = SAMPLES * 5 * 2 };
+    const tlob_space *space = host.ctx->space;
+    tlob_kernels kernels = *space->kernels;
+    tlob_space spying = *space;
+    kernels.attend_forward = see_forward;
+    kernels.attend_backward = see_backward;
+    spying.kernels = &kernels;
+    host.ctx->space = &spying;
+    array w = lab_array(&host, NULL, tlob_mha_weight_count(&shape), 0), x = lab_array(&host, NULL, 6 * 5 * SAMPLES, 0);
+    tlob_mha *mha;
+    LAB_OK(tlob_mha_create(host.ctx, &shape, TLOB_MHA_STACKED, SAMPLES + 1, &mha));
+    for (tlob_compute compute = TLOB_COMPUTE_TF32; compute <= TLOB_COMPUTE_FP32; compute++) {
+        host.ctx->settings.compute = compute;
+        array y = lab_array(&host, NULL, 6 * 5 * SAMPLES, 0), dw = lab_array(&host, NULL, w.count, 0);
+        LAB_OK(tlob_mha_forward(mha, host.stream, w.at, x.at, SAMPLES, y.at));
+        LAB_OK(tlob_mha_backward(mha, host.stream, w.at, x.at, x.at, SAMPLES, dw.at, NULL));
+        for (int pass = 0; pass < 2; pass++) {
+            cr_assert_eq(seen[pass].compute, compute);
+            cr_assert_eq(seen[pass].groups * seen[pass].tokens, ROWS);
+            cr_assert_eq(seen[pass].row_inv_sum - seen[pass].row_max, ROWS);
+            cr_assert_eq(seen[pass].row_dot - seen[pass].row_inv_sum, ROWS);
+        }
+    }
+    tlob_mha_destroy(&mha);
+    host.ctx->space = space;
+}

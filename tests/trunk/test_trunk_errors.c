@@ -39,12 +39,9 @@ Test(trunk_errors, layers) {
         const char *word;
         tlob_linear layer;
     } bad[] = {
-        {"in is 0", {0, 5, TLOB_ACTIVATION_NONE}},
-        {"out is -1", {3, -1, TLOB_ACTIVATION_NONE}},
-        {"activation is 3", {3, 5, (tlob_activation)3}},
-        {"activation is -1", {3, 5, (tlob_activation)-1}},
-        {"2^63", {HUGE_SIZE, 5, TLOB_ACTIVATION_NONE}},
-        {"2^63", {(int64_t)1 << 31, 1 << 30, TLOB_ACTIVATION_NONE}},
+        {"in is 0", {0, 5, TLOB_ACTIVATION_NONE}},       {"out is -1", {3, -1, TLOB_ACTIVATION_NONE}},
+        {"activation is 3", {3, 5, (tlob_activation)3}}, {"activation is -1", {3, 5, (tlob_activation)-1}},
+        {"2^63", {HUGE_SIZE, 5, TLOB_ACTIVATION_NONE}},  {"2^63", {(int64_t)1 << 31, 1 << 30, TLOB_ACTIVATION_NONE}},
     };
     LAB_OK(tlob_linear_check(&good));
     BAD("layer is NULL", tlob_linear_check(NULL));
@@ -143,9 +140,14 @@ Test(trunk_errors, shapes) {
         const char *word;
         tlob_mha_shape shape;
     } bad[] = {
-        {"dim is 0", {0, 4, 6}},       {"heads is 0", {128, 0, 6}},   {"seq is -1", {128, 4, -1}},
-        {"divide", {128, 3, 6}},       {"at most 128", {129, 1, 6}},  {"divide", {4, 8, 6}},
-        {"2^63", {HUGE_SIZE, HUGE_SIZE, 6}}, {"2^63", {128, 4, HUGE_SIZE}},
+        {"dim is 0", {0, 4, 6}},
+        {"heads is 0", {128, 0, 6}},
+        {"seq is -1", {128, 4, -1}},
+        {"divide", {128, 3, 6}},
+        {"at most 128", {129, 1, 6}},
+        {"divide", {4, 8, 6}},
+        {"2^63", {HUGE_SIZE, HUGE_SIZE, 6}},
+        {"2^63", {128, 4, HUGE_SIZE}},
     };
     LAB_OK(tlob_mha_shape_check(&good));
     cr_assert_eq(tlob_mha_weight_count(&good), 4 * 128 * 128 + 4 * 128);
