@@ -1,6 +1,7 @@
 #include "cli/data.h"
 
 #include "io/atomic_file.h"
+#include "io/hash.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -274,4 +275,17 @@ lob_dataset *cli_dataset_build(const cli_recipe *recipe, const cli_books *books,
         return dataset;
     cli_error("%s", err.text);
     return NULL;
+}
+
+uint64_t cli_dataset_hash(const lob_dataset *dataset) {
+    const lob_norm *norm = &dataset->norm;
+    size_t inputs = (size_t)dataset->features, floats = inputs * sizeof(float);
+    uint64_t hash = io_hash(IO_HASH_EMPTY, dataset->x, dataset->events * floats);
+    hash = io_hash(hash, dataset->first_column, dataset->samples * sizeof *dataset->first_column);
+    hash = io_hash(hash, dataset->label, dataset->samples);
+    hash = io_hash(hash, &dataset->train, sizeof dataset->train);
+    hash = io_hash(hash, &dataset->validation, sizeof dataset->validation);
+    hash = io_hash(hash, norm->mean, floats);
+    hash = io_hash(hash, norm->std, floats);
+    return io_hash(hash, &norm->theta, sizeof norm->theta);
 }

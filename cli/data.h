@@ -78,4 +78,7 @@ bool cli_windows_parse(const char *text, lob_feature_params *features);
 // part.
 lob_dataset *cli_dataset_build(const cli_recipe *recipe, const cli_books *books, const lob_norm *norm);
 
+// Of all that training sees of the samples: inputs, labels, parts, and what they were normalised with.
+uint64_t cli_dataset_hash(const lob_dataset *dataset);
+
 #endif

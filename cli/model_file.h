@@ -5,11 +5,12 @@
 //     w_q, w_k, w_v [d_out, d_in]   w_o [d_out, d_out]   w_head [3, d_out * seq]   b_head [3]   mean, std [d_in]
 //
 // Metadata (text): format, version, d_in, d_out, head_dim, axis, seq, levels, windows, horizon, smoothing, stride,
-// odd_rows, drop_hidden, train_share, theta_mode, theta, seed, steps, batch, lr.
+// odd_rows, drop_hidden, train_share, theta_mode, theta, seed, batch, lr, steps.
 #ifndef CLI_MODEL_FILE_H
 #define CLI_MODEL_FILE_H
 
 #include "cli/data.h"
+#include "cli/meta.h"
 
 typedef struct cli_model_file {
     tlob_block_shape shape;
@@ -21,6 +22,10 @@ typedef struct cli_model_file {
     float lr;
     float *weights; // flat, as tlob_model_get_weights gives them; tlob_model_weight_count of them
 } cli_model_file;
+
+// Adds what says how the inputs, the labels and the block were made, and trained: all from d_in to lr of the list
+// above.
+void cli_model_file_describe(const cli_model_file *file, cli_meta *meta);
 
 // Writes the file aside and puts it in place. False after printing why.
 bool cli_model_file_save(const char *path, const cli_model_file *file);

@@ -1,5 +1,5 @@
 // `tlob train`: a TLOB attention block and its head, trained on order-book files.
-#include "cli/figures.h"
+#include "cli/checkpoint.h"
 #include "cli/interrupt.h"
 #include "cli/model_file.h"
 
@@ -20,11 +20,11 @@ typedef struct train_options {
     cli_context_options context;
     cli_data_options data;
     cli_recipe_options recipe;
-    int64_t steps, batch, d_out, head_dim, validate_every;
+    int64_t steps, batch, d_out, head_dim, validate_every, checkpoint_every;
     int keep;
     uint64_t seed;
     float lr;
-    const char *out, *losses;
+    const char *out, *losses, *checkpoint, *resume;
 } train_options;
 
 enum {
@@ -37,7 +37,10 @@ enum {
     KEY_OUT,
     KEY_LOSSES,
     KEY_VALIDATE_EVERY,
-    KEY_KEEP
+    KEY_KEEP,
+    KEY_CHECKPOINT,
+    KEY_CHECKPOINT_EVERY,
+    KEY_RESUME
 };
 enum { KEEP_LAST, KEEP_BEST };
 
@@ -54,14 +57,22 @@ static const struct argp_option own_options[] = {
     {"d-out", KEY_D_OUT, "ROWS", 0, "Rows of the block's output (default 16)", 4},
     {"head-dim", KEY_HEAD_DIM, "ROWS", 0, "Rows of a token (feature) or of a head (time); divides d-out (default 4)",
      4},
-    {"losses", KEY_LOSSES, "FILE", 0, "Write the loss of every step as CSV: step,loss. Slower, for it waits each time",
-     4},
+    {"losses", KEY_LOSSES, "FILE", 0,
+     "Write the loss of every step of this run as CSV: step,loss. Slower, for it waits each time", 4},
     {"validate-every", KEY_VALIDATE_EVERY, "STEPS", 0,
      "Evaluate the validation part each time so many steps are done, and after the last; a line each (default 0: only "
      "at the end)",
      4},
     {"keep", KEY_KEEP, "WHICH", 0,
      "Which model is written: last (default), or best, of the lowest validation loss seen; needs --validate-every", 4},
+    {"checkpoint", KEY_CHECKPOINT, "FILE", 0,
+     "Write there all that --resume needs to go on: at the end, or after Ctrl-C", 4},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "STEPS", 0,
+     "And each time so many steps are done (default 0: only at the end); needs --checkpoint", 4},
+    {"resume", KEY_RESUME, "FILE", 0,
+     "Go on from a checkpoint to --steps, with the other options and the files of then; --checkpoint may name the same "
+     "file",
+     4},
     {0},
 };
 
@@ -86,6 +97,10 @@ static const char doc[] =
     "\n"
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
     "that is not finite ends it with an error, and nothing is written but --losses.\n"
+    "\n"
+    "A run that is resumed writes, bit for bit, the model of one that was not stopped, however often it is stopped: on "
+    "the host always, on a GPU with --deterministic. One with other options or samples than the checkpoint's is "
+    "refused; on another GPU or with another version of a vendor's library it goes on with a warning.\n"
     "\n"
     "A class with fewer than 10 training samples is named by a warning on standard error.\n"
     "\n"
@@ -132,9 +147,20 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_KEEP:
         options->keep = cli_choice(state, "--keep", arg, keep_names);
         return 0;
+    case KEY_CHECKPOINT:
+        options->checkpoint = arg;
+        return 0;
+    case KEY_CHECKPOINT_EVERY:
+        options->checkpoint_every = cli_integer(state, "--checkpoint-every", arg, 0, INT64_C(1000000000));
+        return 0;
+    case KEY_RESUME:
+        options->resume = arg;
+        return 0;
     case ARGP_KEY_END:
         if (options->keep == KEEP_BEST && !options->validate_every)
             argp_error(state, "--keep best needs --validate-every STEPS");
+        if (options->checkpoint_every && !options->checkpoint)
+            argp_error(state, "--checkpoint-every needs --checkpoint FILE");
         if (!options->out)
             argp_error(state, "say where the model is to be written: --out FILE");
         return 0;
@@ -152,12 +178,13 @@ typedef struct trainer {
     tlob_model *model;
     cli_feed feed;
     cli_draw draw;
-    size_t *samples;      // numbers of the batch at hand
-    float *losses;        // of every step, or NULL
-    int64_t done, looked; // steps done; the last one whose loss was looked at
-    int64_t validated;    // the step that the figures are of, which --keep tells; 0: none yet
-    cli_figures figures;  // of the validation part then
-    float *best;          // the weights then, with --keep best
+    size_t *samples;             // numbers of the batch at hand
+    float *losses;               // of every step of this run, or NULL
+    int64_t begun, done, looked; // steps done at the beginning and now; the last one whose loss was looked at
+    int64_t validated;           // the step that the figures are of, which --keep tells; 0: none yet
+    cli_figures figures;         // of the validation part then
+    cli_checkpoint state;        // on the host: of the last checkpoint, but `best` is always that of now
+    const cli_meta *run;         // what a checkpoint must agree with
     double started, shown;
     const volatile sig_atomic_t *interrupted;
 } trainer;
@@ -180,7 +207,7 @@ static void show_progress(trainer *t, float loss) {
     bool last = t->done == t->options->steps;
     if (!isatty(STDERR_FILENO) || (now - t->shown < PROGRESS_SECONDS && !last))
         return;
-    double rate = (double)t->done / (now - t->started);
+    double rate = (double)(t->done - t->begun) / (now - t->started);
     int64_t left = (int64_t)((double)(t->options->steps - t->done) / rate + 0.5);
     fprintf(stderr, "\rstep %" PRId64 "/%" PRId64 "  %.0f steps/s  loss %.4f  %" PRId64 ":%02" PRId64 " left\033[K",
             t->done, t->options->steps, rate, (double)loss, left / 60, left % 60);
@@ -201,7 +228,7 @@ static bool look(trainer *t) {
         return false;
     }
     if (t->losses)
-        t->losses[t->done - 1] = figures.loss;
+        t->losses[t->done - t->begun - 1] = figures.loss;
     if (!isfinite(figures.loss)) {
         end_progress();
         cli_error("the loss is %g after step %" PRId64 ": training has diverged; try a smaller --lr than %g",
@@ -224,15 +251,58 @@ static bool validate(trainer *t) {
                cli_accuracy(&figures), cli_macro_f1(&figures));
         fflush(stdout);
     }
-    if (t->best && t->validated && !(figures.loss < t->figures.loss))
+    if (t->state.best && t->validated && !(figures.loss < t->figures.loss))
         return true;
     t->validated = t->done;
     t->figures = figures;
-    if (t->best && tlob_model_get_weights(t->model, t->stream, t->best, weight_count(t))) {
+    if (t->state.best && tlob_model_get_weights(t->model, t->stream, t->state.best, t->state.count)) {
         cli_tlob_error("reading the weights");
         return false;
     }
     return true;
+}
+
+static bool save_checkpoint(trainer *t) {
+    cli_checkpoint *state = &t->state;
+    end_progress();
+    if (tlob_model_get_weights(t->model, t->stream, state->weights, state->count) ||
+        tlob_model_get_optimizer(t->model, t->stream, state->moments, 2 * state->count, &state->steps)) {
+        cli_tlob_error("reading the model");
+        return false;
+    }
+    state->draw = t->draw;
+    state->best_step = t->validated;
+    state->best_figures = t->figures;
+    return cli_checkpoint_save(t->options->checkpoint, state, t->run);
+}
+
+// Puts the model and the trainer where the checkpoint was written.
+static bool resume(trainer *t) {
+    cli_checkpoint *state = &t->state;
+    const char *path = t->options->resume;
+    if (!cli_checkpoint_load(path, state, t->run))
+        return false;
+    if (state->steps >= t->options->steps) {
+        cli_error("%s: of step %" PRId64 ": to go on, give more --steps than %" PRId64, path, state->steps,
+                  t->options->steps);
+        return false;
+    }
+    if (tlob_model_set_weights(t->model, t->stream, state->weights, state->count) ||
+        tlob_model_set_optimizer(t->model, t->stream, state->moments, 2 * state->count, state->steps)) {
+        cli_tlob_error("resuming");
+        return false;
+    }
+    t->begun = t->done = t->looked = state->steps;
+    t->draw = state->draw;
+    t->validated = state->best_step;
+    t->figures = state->best_figures;
+    printf("resumed    step %" PRId64 " of %s\n", t->done, path);
+    return true;
+}
+
+// Whether what is done `every` so many steps (0: never) is due after the step just done.
+static bool is_turn(const trainer *t, int64_t every) {
+    return every && t->done % every == 0;
 }
 
 static bool step(trainer *t) {
@@ -247,20 +317,26 @@ static bool step(trainer *t) {
         return false;
     }
     t->done++;
-    int64_t every = t->options->validate_every;
-    bool last = t->done == t->options->steps, validation = every && (t->done % every == 0 || last);
-    bool due = validation || t->losses || t->done % LOOK_EVERY == 0 || last || *t->interrupted;
-    return !due || (look(t) && (!validation || validate(t)));
+    bool validation = is_turn(t, t->options->validate_every), saving = is_turn(t, t->options->checkpoint_every);
+    bool due = validation || saving || t->losses || t->done % LOOK_EVERY == 0 || t->done == t->options->steps ||
+               *t->interrupted;
+    return !due || (look(t) && (!validation || validate(t)) && (!saving || save_checkpoint(t)));
 }
 
 static bool run_steps(trainer *t) {
+    const train_options *options = t->options;
     t->interrupted = cli_catch_interrupts();
     t->started = t->shown = cli_seconds();
     bool good = true;
-    while (good && t->done < t->options->steps && !*t->interrupted)
+    while (good && t->done < options->steps && !*t->interrupted)
         good = step(t);
     if (good && *t->interrupted && t->looked < t->done)
         good = look(t); // a signal may have come after the last look
+    if (good && options->checkpoint && (t->done == t->begun || !is_turn(t, options->checkpoint_every)))
+        good = save_checkpoint(t);
+    // After the checkpoint: a run with more steps would not look here, and may not keep what it sees.
+    if (good && options->validate_every && t->done == options->steps && !is_turn(t, options->validate_every))
+        good = validate(t);
     end_progress();
     return good;
 }
@@ -273,38 +349,73 @@ static int write_losses(const trainer *t) {
     if (io_atomic_open(t->options->losses, &file, &err))
         return cli_error("%s", err.text);
     fprintf(io_atomic_stream(file), "step,loss\n");
-    for (int64_t i = 0; i < t->done; i++)
-        fprintf(io_atomic_stream(file), "%" PRId64 ",%.9g\n", i + 1, (double)t->losses[i]);
+    for (int64_t i = t->begun; i < t->done; i++)
+        fprintf(io_atomic_stream(file), "%" PRId64 ",%.9g\n", i + 1, (double)t->losses[i - t->begun]);
     return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
 }
 
-static int save_model(const trainer *t, int64_t steps, float *weights) {
-    cli_model_file file = {.shape = block_shape(t),
-                           .recipe = t->options->recipe.recipe,
-                           .read = t->options->data.read,
-                           .norm = t->data->norm,
-                           .seed = t->options->seed,
-                           .steps = steps,
-                           .batch = t->options->batch,
-                           .lr = t->options->lr,
-                           .weights = weights};
-    return cli_model_file_save(t->options->out, &file) ? CLI_OK : CLI_FAILED;
+static cli_model_file model_file(const trainer *t, int64_t steps, float *weights) {
+    return (cli_model_file){.shape = block_shape(t),
+                            .recipe = t->options->recipe.recipe,
+                            .read = t->options->data.read,
+                            .norm = t->data->norm,
+                            .seed = t->options->seed,
+                            .steps = steps,
+                            .batch = t->options->batch,
+                            .lr = t->options->lr,
+                            .weights = weights};
 }
 
 static int write_model(trainer *t) {
-    if (t->best && t->validated)
-        return save_model(t, t->validated, t->best);
-    int64_t count = weight_count(t);
-    int status;
-    float *weights = malloc((size_t)count * sizeof *weights);
-    if (!weights)
-        status = cli_error("out of memory for %" PRId64 " weights", count);
-    else if (tlob_model_get_weights(t->model, t->stream, weights, count))
-        status = cli_tlob_error("reading the weights");
-    else
-        status = save_model(t, t->done, weights);
-    free(weights);
-    return status;
+    bool best = t->state.best && t->validated;
+    if (!best && tlob_model_get_weights(t->model, t->stream, t->state.weights, t->state.count))
+        return cli_tlob_error("reading the weights");
+    cli_model_file file = model_file(t, best ? t->validated : t->done, best ? t->state.best : t->state.weights);
+    return cli_model_file_save(t->options->out, &file) ? CLI_OK : CLI_FAILED;
+}
+
+// What the version, the device and the vendors' libraries make of a product's last bits.
+static void describe_machine(const tlob_context *ctx, char *text, size_t size) {
+    tlob_memory memory = tlob_context_memory(ctx);
+    tlob_device_info device;
+    bool named = memory == TLOB_MEMORY_CUDA && !tlob_device_get_info(tlob_context_device(ctx), &device);
+    size_t used =
+        (size_t)snprintf(text, size, "tlob %s, %s", tlob_version(), named ? device.name : tlob_memory_name(memory));
+    for (int i = 0; i < tlob_backend_count() && used < size; i++) {
+        tlob_backend_info info;
+        if (!tlob_backend_get_info(i, &info) && info.built && info.caps.memory == memory)
+            used += (size_t)snprintf(text + used, size - used, ", %s%s%s", info.name, *info.version ? " " : "",
+                                     info.version);
+    }
+}
+
+// All that the state after a step depends on. Options come before what follows from them, for the first that differs is
+// the one that is named.
+static bool describe_run(const trainer *t, const tlob_context *ctx, cli_meta *run) {
+    const train_options *options = t->options;
+    cli_model_file file = model_file(t, 0, NULL);
+    tlob_settings settings;
+    char policy[64], machine[CLI_META_TEXT];
+    if (tlob_context_settings(ctx, &settings)) {
+        cli_tlob_error(NULL);
+        return false;
+    }
+    tlob_policy_print(&settings.policy, policy, sizeof policy);
+    describe_machine(ctx, machine, sizeof machine);
+    cli_meta_add(run, "device", "%s", tlob_memory_name(tlob_context_memory(ctx)));
+    cli_meta_add(run, "compute", "%s", tlob_compute_name(settings.compute));
+    cli_meta_add(run, "policy", "%s", policy);
+    cli_meta_add(run, "deterministic", "%s", settings.deterministic ? "on" : "off");
+    cli_meta_add(run, "workspace_mib", "%.17g", (double)settings.workspace_bytes / (1 << 20));
+    cli_meta_add(run, "keep", "%s", keep_names[options->keep]);
+    // Where the last is kept, how often it is looked at changes nothing.
+    cli_meta_add(run, "validate_every", "%" PRId64, options->keep == KEEP_BEST ? options->validate_every : 0);
+    cli_model_file_describe(&file, run);
+    cli_meta_add(run, "training_samples", "%zu", t->data->train.end - t->data->train.begin);
+    cli_meta_add(run, "validation_samples", "%zu", t->data->validation.end - t->data->validation.begin);
+    cli_meta_add(run, CLI_RUN_DATA, "%016" PRIx64, cli_dataset_hash(t->data));
+    cli_meta_add(run, CLI_RUN_MACHINE, "%s", machine);
+    return true;
 }
 
 static void print_part(const char *name, lob_range range, const size_t *classes) {
@@ -344,13 +455,18 @@ static int train(trainer *t) {
         return status;
     if (write_model(t))
         return CLI_FAILED;
-    printf("trained    %" PRId64 " steps in %.2f s, %.0f steps/s\n", t->done, seconds, (double)t->done / seconds);
+    int64_t steps = t->done - t->begun;
+    printf("trained    %" PRId64 " steps in %.2f s, %.0f steps/s\n", steps, seconds, (double)steps / seconds);
     printf("model      %s\n", t->options->out);
-    if (t->best && t->validated)
+    if (t->options->checkpoint)
+        printf("checkpoint %s\n", t->options->checkpoint);
+    if (t->state.best && t->validated)
         printf("kept       step %" PRId64 ", of the lowest validation loss\n", t->validated);
     if (*t->interrupted) {
-        cli_error("interrupted after step %" PRId64 " of %" PRId64 "; the model so far is in %s", t->done,
-                  t->options->steps, t->options->out);
+        const char *checkpoint = t->options->checkpoint;
+        cli_error("interrupted after step %" PRId64 " of %" PRId64 "; the model so far is in %s%s%s", t->done,
+                  t->options->steps, t->options->out, checkpoint ? ", and --resume goes on from " : "",
+                  checkpoint ? checkpoint : "");
         return status ? status : CLI_INTERRUPTED;
     }
     return report(t) ? CLI_FAILED : status;
@@ -358,7 +474,8 @@ static int train(trainer *t) {
 
 // Makes stream, model and buffers, trains, and frees them.
 static int train_in(tlob_context *ctx, const train_options *options, const lob_dataset *data) {
-    trainer t = {.options = options, .data = data, .draw = {options->seed}};
+    cli_meta run = {.count = 0};
+    trainer t = {.options = options, .data = data, .draw = {options->seed}, .run = &run};
     tlob_model_params params = tlob_model_params_default();
     int64_t evaluation = cli_evaluation_batch(data->seq);
     int64_t capacity = options->batch > evaluation ? options->batch : evaluation;
@@ -368,18 +485,20 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
     params.seed = options->seed;
     t.samples = malloc((size_t)options->batch * sizeof *t.samples);
     t.losses = options->losses ? malloc((size_t)options->steps * sizeof *t.losses) : NULL;
-    t.best = options->keep == KEEP_BEST ? malloc((size_t)weight_count(&t) * sizeof *t.best) : NULL;
     int status = CLI_FAILED;
-    if (!t.samples || (options->losses && !t.losses) || (options->keep == KEEP_BEST && !t.best))
+    if (!t.samples || (options->losses && !t.losses))
         cli_error("out of memory");
     else if (tlob_stream_create(ctx, &t.stream) || tlob_model_create(t.stream, &params, &t.model))
         cli_tlob_error("making the model");
-    else if (cli_feed_init(&t.feed, t.stream, data, capacity))
+    else if (cli_checkpoint_init(&t.state, weight_count(&t), options->keep == KEEP_BEST) &&
+             cli_feed_init(&t.feed, t.stream, data, capacity) &&
+             ((!options->checkpoint && !options->resume) || describe_run(&t, ctx, &run)) &&
+             (!options->resume || resume(&t)))
         status = train(&t);
     cli_feed_finish(&t.feed);
+    cli_checkpoint_finish(&t.state);
     tlob_model_destroy(&t.model);
     tlob_stream_close(&t.stream);
-    free(t.best);
     free(t.losses);
     free(t.samples);
     return status;
@@ -398,15 +517,30 @@ static bool can_write(const char *path) {
     return true;
 }
 
+// Whether two files that are named, each by its option, are two.
+static bool differ(const char *a_option, const char *a, const char *b_option, const char *b) {
+    if (!a || !b || !io_atomic_same(a, b))
+        return true;
+    cli_error("%s %s and %s %s are one file: name two", a_option, a, b_option, b);
+    return false;
+}
+
 static bool outputs_are_good(const train_options *options) {
-    if (!cli_output_spares_input(&options->data, "--out", options->out) ||
-        !cli_output_spares_input(&options->data, "--losses", options->losses))
-        return false;
-    if (options->losses && io_atomic_same(options->losses, options->out)) {
-        cli_error("--losses %s and --out %s are one file: name two", options->losses, options->out);
-        return false;
+    const struct {
+        const char *option, *path;
+    } files[] = {{"--out", options->out},
+                 {"--losses", options->losses},
+                 {"--checkpoint", options->checkpoint},
+                 {"--resume", options->resume}};
+    enum { OUTPUTS = 3, FILES }; // a checkpoint may take the place of the one that it goes on from
+    for (int i = 0; i < FILES; i++) {
+        if (i < OUTPUTS && !cli_output_spares_input(&options->data, files[i].option, files[i].path))
+            return false;
+        for (int j = 0; j < i && j < OUTPUTS - (i == OUTPUTS); j++)
+            if (!differ(files[i].option, files[i].path, files[j].option, files[j].path))
+                return false;
     }
-    return can_write(options->out) && can_write(options->losses);
+    return can_write(options->out) && can_write(options->losses) && can_write(options->checkpoint);
 }
 
 static lob_dataset *load(const train_options *options) {

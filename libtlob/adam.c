@@ -152,3 +152,42 @@ tlob_status tlob_adam_set_lr(tlob_adam *adam, tlob_stream *stream, float lr) {
     tlob_adam_state *state = tlob_buffer_data(adam->state);
     return set_scalar(stream, &state->lr, lr);
 }
+
+/* Ready for a copy of the state from or to the host. */
+static tlob_status check_copy(const tlob_adam *adam, const tlob_stream *stream, const float *moments, int64_t count,
+                              const int64_t *steps, const char *where) {
+    tlob_status status = check_call(adam, stream, where);
+    if (status != TLOB_OK)
+        return status;
+    if (!moments || !steps)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", moments ? "steps" : "moments");
+    if (count != 2 * adam->count)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                         "count is %" PRId64 ", and the moments of %" PRId64 " parameters are %" PRId64, count,
+                         adam->count, 2 * adam->count);
+    return TLOB_OK;
+}
+
+tlob_status tlob_adam_get_state(tlob_adam *adam, tlob_stream *stream, float *moments, int64_t count, int64_t *steps) {
+    tlob_status status = check_copy(adam, stream, moments, count, steps, "tlob_adam_get_state");
+    if (status != TLOB_OK)
+        return status;
+    const tlob_adam_state *state = tlob_buffer_data(adam->state);
+    status = tlob_download(stream, moments, tlob_buffer_data(adam->moments), tlob_buffer_bytes(adam->moments));
+    return status == TLOB_OK ? tlob_download(stream, steps, &state->t, sizeof(*steps)) : status;
+}
+
+tlob_status tlob_adam_set_state(tlob_adam *adam, tlob_stream *stream, const float *moments, int64_t count,
+                                int64_t steps) {
+    const char *where = "tlob_adam_set_state";
+    tlob_status status = check_copy(adam, stream, moments, count, &steps, where);
+    if (status != TLOB_OK)
+        return status;
+    if (steps < 0 || steps > TLOB_ADAM_STEPS_MAX)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "steps is %" PRId64 ", must be from 0 to 2^53", steps);
+    tlob_adam_state *state = tlob_buffer_data(adam->state);
+    status = tlob_upload(stream, tlob_buffer_data(adam->moments), moments, tlob_buffer_bytes(adam->moments));
+    if (status == TLOB_OK)
+        status = tlob_upload(stream, &state->t, &steps, sizeof(steps));
+    return status == TLOB_OK ? tlob_stream_sync(stream) : status;
+}

@@ -216,3 +216,15 @@ tlob_status tlob_model_set_weights(tlob_model *model, tlob_stream *stream, const
         return status;
     return tlob_upload(stream, tlob_buffer_data(model->weights), weights, tlob_buffer_bytes(model->weights));
 }
+
+tlob_status tlob_model_get_optimizer(tlob_model *model, tlob_stream *stream, float *moments, int64_t count,
+                                     int64_t *steps) {
+    tlob_status status = check_call(model, stream, "tlob_model_get_optimizer");
+    return status == TLOB_OK ? tlob_adam_get_state(model->adam, stream, moments, count, steps) : status;
+}
+
+tlob_status tlob_model_set_optimizer(tlob_model *model, tlob_stream *stream, const float *moments, int64_t count,
+                                     int64_t steps) {
+    tlob_status status = check_call(model, stream, "tlob_model_set_optimizer");
+    return status == TLOB_OK ? tlob_adam_set_state(model->adam, stream, moments, count, steps) : status;
+}

@@ -61,15 +61,10 @@ static inline const float *tlob_plan_c(const tlob_gemm *gemm, const tlob_gemm_op
 void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
 /**
-<<<<<<< HEAD
  * The plan of a product, ready to run with the bias, bgrad and aux of `x`. `*plan` is NULL, or a plan of the same problem
  * with whatever operands: it is kept where it fits these, without a look into the table. On a hit: no allocation, no
- * query, nothing built. On a miss: builds descriptors and asks the heuristic once.
-=======
- * The plan of a product, ready to run with the bias, bgrad and aux of `x`. On a hit: no allocation, no query, nothing
- * built. On a miss: builds descriptors, and asks the heuristic once, or where the context is
- * deterministic its table of algorithms.
->>>>>>> algo
+ * query, nothing built. On a miss: builds descriptors, and asks the heuristic once, or where the context is deterministic
+ * its table of algorithms.
  *
  * Errors: NOT_WARM for a miss while the stream is captured; UNSUPPORTED where the library knows no algorithm; BACKEND;
  * OUT_OF_MEMORY.

@@ -449,3 +449,55 @@ void case_model(lab *l) {
     free(back);
     free(z);
 }
+
+/* `steps` steps on batches that go round, from batch `first` on. */
+static void numbered_steps(lab *l, tlob_model *model, const float *x, const uint8_t *labels, int64_t batch_floats,
+                           int64_t batch, int first, int steps) {
+    for (int i = first; i < first + steps; i++)
+        LAB_OK(tlob_model_step(model, l->stream, x + i % 4 * batch_floats, labels + i % 4 * batch, batch));
+}
+
+void case_resume(lab *l) {
+    enum { BATCH = 6, STOP = 11, STEPS = 25 };
+    tlob_model_params params = tlob_model_params_default();
+    params.shape = small_shape(TLOB_AXIS_TIME);
+    params.adam.lr = 1e-2f;
+    params.max_samples = BATCH;
+    const int64_t floats = params.shape.d_in * params.shape.seq * BATCH;
+    const int64_t count = tlob_model_weight_count(&params.shape);
+    uint8_t labels[4 * BATCH];
+    for (int i = 0; i < 4 * BATCH; i++)
+        labels[i] = (uint8_t)(i * 5 % 7 % 3);
+    float *x = lab_random(4 * floats, 1.5f, 61), *w = calloc((size_t)count, sizeof(float));
+    float *moments = calloc((size_t)(2 * count), sizeof(float)), *w2 = calloc((size_t)count, sizeof(float));
+    float *moments2 = calloc((size_t)(2 * count), sizeof(float));
+    array ax = lab_array(l, x, 4 * floats, 0);
+    const uint8_t *label_at = lab_bytes(l, labels, 4 * BATCH);
+    tlob_model *model, *other;
+    int64_t steps;
+    LAB_OK(tlob_model_create(l->stream, &params, &model));
+    params.seed++;
+    LAB_OK(tlob_model_create(l->stream, &params, &other));
+    numbered_steps(l, model, ax.at, label_at, floats, BATCH, 0, STOP);
+    LAB_OK(tlob_model_get_weights(model, l->stream, w, count));
+    LAB_OK(tlob_model_get_optimizer(model, l->stream, moments, 2 * count, &steps));
+    cr_assert_eq(steps, STOP);
+    LAB_OK(tlob_model_set_weights(other, l->stream, w, count));
+    LAB_OK(tlob_model_set_optimizer(other, l->stream, moments, 2 * count, steps));
+    numbered_steps(l, model, ax.at, label_at, floats, BATCH, STOP, STEPS - STOP);
+    numbered_steps(l, other, ax.at, label_at, floats, BATCH, STOP, STEPS - STOP);
+    LAB_OK(tlob_model_get_weights(model, l->stream, w, count));
+    LAB_OK(tlob_model_get_weights(other, l->stream, w2, count));
+    LAB_OK(tlob_model_get_optimizer(model, l->stream, moments, 2 * count, &steps));
+    LAB_OK(tlob_model_get_optimizer(other, l->stream, moments2, 2 * count, &steps));
+    cr_assert_eq(steps, STEPS);
+    lab_same_bits("weights", w2, w, count);
+    lab_same_bits("moments", moments2, moments, 2 * count);
+    tlob_model_destroy(&model);
+    tlob_model_destroy(&other);
+    free(x);
+    free(w);
+    free(w2);
+    free(moments);
+    free(moments2);
+}

@@ -26,6 +26,9 @@ void case_head(lab *l);
 /** Evaluation against the loss in double, weights out and in again. */
 void case_model(lab *l);
 
+/** Training that stops, and goes on in a new model with weights and optimizer put back: the bits of one that did not. */
+void case_resume(lab *l);
+
 /** Weights come from Philox, within Xavier's bounds, the same bits as on the host. */
 void case_init(lab *l);
 
@@ -51,6 +54,9 @@ void case_adam_table(lab *l);
 
 /** Many parameters against double, and a learning rate that changes on the way. */
 void case_adam_lr(lab *l);
+
+/** Steps, state out, state into another optimizer, steps: the bits of one that went on. */
+void case_adam_state(lab *l);
 
 /* Attention with many tokens and wide heads (attend_cases.c). */
 

@@ -478,6 +478,64 @@ void case_adam_lr(lab *l) {
     free(v);
 }
 
+/* One step with gradients that depend on its number alone. */
+static void numbered_step(lab *l, tlob_adam *adam, array w, int t) {
+    float *g = lab_random(w.count, 2.0f, 200 + (uint64_t)t);
+    array ag = lab_array(l, g, w.count, 0);
+    LAB_OK(tlob_adam_step(adam, l->stream, w.at, ag.at));
+    free(g);
+}
+
+void case_adam_state(lab *l) {
+    enum { COUNT = 777, STEPS = 12, STOP = 7 };
+    const tlob_adam_params params = tlob_adam_params_default();
+    float *start = lab_random(COUNT, 1.0f, 103), moments[2][2 * COUNT];
+    int64_t steps[2];
+    tlob_adam *adam, *other;
+    LAB_OK(tlob_adam_create(l->ctx, COUNT, &params, &adam));
+    LAB_OK(tlob_adam_create(l->ctx, COUNT, &params, &other));
+    array w = lab_array(l, start, COUNT, 0), w2 = lab_array(l, start, COUNT, 0);
+    LAB_OK(tlob_adam_get_state(adam, l->stream, moments[0], 2 * COUNT, &steps[0]));
+    cr_assert_eq(steps[0], 0);
+    for (int i = 0; i < 2 * COUNT; i++)
+        cr_assert_eq(moments[0][i], 0.0f, "moment %d of a new optimizer is %g", i, (double)moments[0][i]);
+    for (int t = 1; t <= STOP; t++)
+        numbered_step(l, adam, w, t);
+    LAB_OK(tlob_adam_get_state(adam, l->stream, moments[0], 2 * COUNT, &steps[0]));
+    cr_assert_eq(steps[0], STOP);
+    double m = 0, v = 0; /* which half is which */
+    for (int t = 1; t <= STOP; t++) {
+        float *g = lab_random(COUNT, 2.0f, 200 + (uint64_t)t);
+        m = (double)params.beta1 * m + (1.0 - (double)params.beta1) * (double)g[COUNT - 1];
+        v = (double)params.beta2 * v + (1.0 - (double)params.beta2) * (double)g[COUNT - 1] * (double)g[COUNT - 1];
+        free(g);
+    }
+    lab_close_to("m", &moments[0][COUNT - 1], &m, 1, 1e-4);
+    lab_close_to("v", &moments[0][2 * COUNT - 1], &v, 1, 1e-4);
+
+    numbered_step(l, other, w2, 99); /* to be forgotten */
+    float *halfway = lab_read(l, w);
+    LAB_OK(tlob_upload(l->stream, w2.at, halfway, sizeof(float) * COUNT));
+    LAB_OK(tlob_adam_set_state(other, l->stream, moments[0], 2 * COUNT, steps[0]));
+    for (int t = STOP + 1; t <= STEPS; t++) {
+        numbered_step(l, adam, w, t);
+        numbered_step(l, other, w2, t);
+    }
+    LAB_OK(tlob_adam_get_state(adam, l->stream, moments[0], 2 * COUNT, &steps[0]));
+    LAB_OK(tlob_adam_get_state(other, l->stream, moments[1], 2 * COUNT, &steps[1]));
+    float *went_on = lab_read(l, w), *resumed = lab_read(l, w2);
+    cr_assert_eq(steps[0], STEPS);
+    cr_assert_eq(steps[1], STEPS);
+    lab_same_bits("moments", moments[1], moments[0], 2 * COUNT);
+    lab_same_bits("w", resumed, went_on, COUNT);
+    tlob_adam_destroy(&adam);
+    tlob_adam_destroy(&other);
+    free(start);
+    free(halfway);
+    free(went_on);
+    free(resumed);
+}
+
 void case_beyond_the_grid(lab *l) {
     const int64_t count = ((int64_t)9 << 20) + 5; /* 32768 blocks of 256 threads are 8 Mi */
     float *x = lab_random(count, 1.0f, 111);

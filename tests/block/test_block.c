@@ -58,6 +58,10 @@ Test(block, model_evaluates_and_keeps_its_weights) {
     case_model(&host);
 }
 
+Test(block, model_resumes_bit_for_bit) {
+    case_resume(&host);
+}
+
 Test(block, training_learns_and_repeats_bit_for_bit) {
     enum { STEPS = 120 };
     static float first[STEPS], second[STEPS];
@@ -115,6 +119,10 @@ Test(kernels, adam_against_a_table) {
 
 Test(kernels, adam_follows_its_learning_rate) {
     case_adam_lr(&host);
+}
+
+Test(kernels, adam_goes_on_from_a_state) {
+    case_adam_state(&host);
 }
 
 /* The known answers for philox4x32-10 of the Random123 distribution. */

@@ -250,6 +250,19 @@ Test(block_errors, adam) {
     BAD("stream", tlob_adam_set_lr(adam, NULL, 0.1f));
     BAD("lr", tlob_adam_set_lr(adam, host.stream, NAN));
     BAD("lr", tlob_adam_set_lr(adam, host.stream, -0.1f));
+    float moments[6] = {0};
+    int64_t steps;
+    BAD("adam", tlob_adam_get_state(NULL, host.stream, moments, 6, &steps));
+    BAD("stream", tlob_adam_get_state(adam, NULL, moments, 6, &steps));
+    BAD("moments is NULL", tlob_adam_get_state(adam, host.stream, NULL, 6, &steps));
+    BAD("steps is NULL", tlob_adam_get_state(adam, host.stream, moments, 6, NULL));
+    BAD("count is 3, and the moments of 3 parameters are 6", tlob_adam_get_state(adam, host.stream, moments, 3, &steps));
+    BAD("adam", tlob_adam_set_state(NULL, host.stream, moments, 6, 0));
+    BAD("stream", tlob_adam_set_state(adam, NULL, moments, 6, 0));
+    BAD("moments is NULL", tlob_adam_set_state(adam, host.stream, NULL, 6, 0));
+    BAD("count", tlob_adam_set_state(adam, host.stream, moments, 7, 0));
+    BAD("steps is -1", tlob_adam_set_state(adam, host.stream, moments, 6, -1));
+    BAD("steps is 9007199254740993", tlob_adam_set_state(adam, host.stream, moments, 6, TLOB_ADAM_STEPS_MAX + 1));
     tlob_adam_destroy(&adam);
     cr_assert_null(adam);
     tlob_adam_destroy(NULL);
@@ -298,6 +311,11 @@ Test(block_errors, model) {
     BAD("count", tlob_model_set_weights(model, host.stream, host_weights, 4));
     BAD("weights", tlob_model_set_weights(model, host.stream, NULL, 4));
     BAD("model", tlob_model_set_weights(NULL, host.stream, host_weights, 4));
+    int64_t steps;
+    BAD("model", tlob_model_get_optimizer(NULL, host.stream, host_weights, 4, &steps));
+    BAD("count is 4", tlob_model_get_optimizer(model, host.stream, host_weights, 4, &steps));
+    BAD("model", tlob_model_set_optimizer(NULL, host.stream, host_weights, 4, 1));
+    BAD("count is 4", tlob_model_set_optimizer(model, host.stream, host_weights, 4, 1));
     tlob_model_destroy(&model);
     cr_assert_null(model);
     tlob_model_destroy(NULL);
@@ -338,6 +356,7 @@ static void call_all(const objects *o, tlob_stream *stream, tlob_status want, co
     tlob_loss loss;
     tlob_model_figures figures;
     const int64_t count = 1843;
+    int64_t steps;
     expect(tlob_block_forward(o->block, stream, a, a, 4, a), want, word);
     expect(tlob_block_backward(o->block, stream, a, a, a, 4, a, NULL), want, word);
     expect(tlob_block_mean_max(o->block, stream, a), want, word);
@@ -346,11 +365,15 @@ static void call_all(const objects *o, tlob_stream *stream, tlob_status want, co
     expect(tlob_head_result(o->head, stream, &loss), want, word);
     expect(tlob_adam_step(o->adam, stream, a, a), want, word);
     expect(tlob_adam_set_lr(o->adam, stream, 0.1f), want, word);
+    expect(tlob_adam_get_state(o->adam, stream, a, 6, &steps), want, word);
+    expect(tlob_adam_set_state(o->adam, stream, a, 6, 1), want, word);
     expect(tlob_model_step(o->model, stream, a, labels, 4), want, word);
     expect(tlob_model_evaluate(o->model, stream, a, labels, 4, a), want, word);
     expect(tlob_model_result(o->model, stream, &figures), want, word);
     expect(tlob_model_get_weights(o->model, stream, a, count), want, word);
     expect(tlob_model_set_weights(o->model, stream, a, count), want, word);
+    expect(tlob_model_get_optimizer(o->model, stream, a, 2 * count, &steps), want, word);
+    expect(tlob_model_set_optimizer(o->model, stream, a, 2 * count, 1), want, word);
 }
 
 Test(block_errors, streams_of_another_context) {

@@ -57,3 +57,34 @@ Test(gpu_train, feature_axis) {
 Test(gpu_train, time_axis) {
     compare("--batch 64 --axis time --seq 8 --head-dim 8");
 }
+
+// The bytes of a run that went through, after two stops, each in a process of its own.
+static void stop_and_resume(const char *options) {
+    run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 300 --out whole.model "
+             "--checkpoint whole.ckpt %s",
+             options);
+    const int stops[] = {120, 131, 300};
+    for (int i = 0; i < 3; i++)
+        run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps %d --out resumed.model "
+                 "--checkpoint c %s %s",
+                 stops[i], i ? "--resume c" : "", options);
+    run_good("cmp whole.model resumed.model && cmp whole.ckpt c");
+}
+
+Test(gpu_train, resumes_bit_for_bit) {
+    static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold:64"};
+    for (int i = 0; i < 3; i++) {
+        char options[128];
+        snprintf(options, sizeof options, "--deterministic --compute tf32 --policy %s --validate-every 50 --keep best",
+                 policies[i]);
+        stop_and_resume(options);
+        snprintf(options, sizeof options, "--deterministic --compute fp32 --policy %s --axis time --seq 8 --head-dim 8",
+                 policies[i]);
+        stop_and_resume(options);
+    }
+    const run_result *r =
+        run("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 400 --out m "
+            "--resume c --axis time --seq 8 --head-dim 8 --compute fp32 --deterministic --device host");
+    cr_expect(r->status == 1 && strstr(r->err, "device cuda, and this one has device host"), "%s", r->err);
+    run_end();
+}

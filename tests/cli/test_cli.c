@@ -1,9 +1,11 @@
 // The program `tlob`, from outside: what it prints, what it writes, how it fails.
 #include "run.h"
 
+#include "io/hash.h"
 #include "io/safetensors.h"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +98,8 @@ static const misuse misuses[] = {
     {"train --message a --orderbook b --out c --keep first", "not one of: last, best"},
     {"train --message a --orderbook b --out c --keep best", "--keep best needs --validate-every STEPS"},
     {"train --message a --orderbook b --out c --validate-every -1", "--validate-every: '-1'"},
+    {"train --message a --orderbook b --out c --checkpoint-every 5", "--checkpoint-every needs --checkpoint FILE"},
+    {"train --message a --orderbook b --out c --checkpoint d --checkpoint-every -1", "--checkpoint-every: '-1'"},
     {"train --message a --orderbook b --out c --lr -1", "--lr: '-1'"},
     {"train --message a --orderbook b --out c --lr inf", "--lr: 'inf'"},
     {"train --message a --orderbook b --out c --axis depth", "not one of: feature, time"},
@@ -146,12 +150,20 @@ Test(cli, what_is_printed_never_ends_up_in_a_file) {
 
 Test(cli, an_output_never_replaces_an_input_or_the_other_output) {
     run_good("$T synth --out d --rows 1500 && cp d_message.csv old && ln -s d_message.csv link && mkdir folder");
-    const char *const train[] = {"--out d_message.csv", "--out ./d_orderbook.csv", "--out link",
-                                 "--out m --losses $DIR/d_message.csv", "--out m --losses folder/../m"};
+    const char *const train[] = {"--out d_message.csv",
+                                 "--out ./d_orderbook.csv",
+                                 "--out link",
+                                 "--out m --losses $DIR/d_message.csv",
+                                 "--out m --checkpoint d_message.csv",
+                                 "--out m --losses folder/../m",
+                                 "--out m --checkpoint ./m",
+                                 "--out m --losses n --checkpoint n",
+                                 "--out m --resume m",
+                                 "--out m --losses n --resume n"};
     for (size_t i = 0; i < sizeof train / sizeof *train; i++)
         expect_failure(
             run("$T train --message d_message.csv --orderbook d_orderbook.csv --device host --steps 1 %s", train[i]), 1,
-            i < 4 ? "would overwrite the input" : "are one file", train[i]);
+            i < 5 ? "would overwrite the input" : "are one file", train[i]);
     expect_failure(run("$T features --message d_message.csv --orderbook d_orderbook.csv --out d_message.csv"), 1,
                    "--out d_message.csv would overwrite the input d_message.csv", "features");
     expect_failure(run("$T synth --message new --orderbook ./new"), 1, "cannot be one file", "synth");
@@ -168,13 +180,10 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "parity --device cuda:0",
         "bench qkv",
         "bench block",
-<<<<<<< HEAD
         "bench trunk",
         "bench bias",
         "bench determinism",
-=======
         "algorithms --make f",
->>>>>>> algo
     };
     for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
         const run_result *r = run(NO_GPU "$T %s", needs_gpu[i]);
@@ -295,8 +304,8 @@ Test(cli, explain_tells_which_device_there_is_not) {
         cr_skip_test("the CUDA runtime is linked into the library, and nothing can take its place");
     expect_failure(run(SHIM "$T explain 8 8 8 --device cuda:9"), 1,
                    "there is no CUDA device 9; this machine has 2, numbered from 0", "explain");
-    expect_failure(run(SHIM "$T explain 8 8 8 --device cuda:2 --policy fixed:cpu_ref"), 1,
-                   "there is no CUDA device 2", "explain");
+    expect_failure(run(SHIM "$T explain 8 8 8 --device cuda:2 --policy fixed:cpu_ref"), 1, "there is no CUDA device 2",
+                   "explain");
 }
 
 // What a context would refuse, explain still tells: whatever the build contains, and whatever the policy comes from.
@@ -311,7 +320,8 @@ Test(cli, explain_needs_neither_a_gpu_nor_a_build_for_one) {
         cr_expect(strstr(r->out, "picked, but not able, built without cublas_classic"), "%s", r->out);
     r = run_good("TLOB_POLICY=threshold $T explain 3 3 3 --device host");
     cr_expect(strstr(r->out, "policy     threshold:64 (environment)"), "%s", r->out);
-    cr_expect(strstr(r->out, "not known: policy: threshold:64 needs cublas_classic, which works on cuda"), "%s", r->out);
+    cr_expect(strstr(r->out, "not known: policy: threshold:64 needs cublas_classic, which works on cuda"), "%s",
+              r->out);
     cr_expect(strstr(r->out, "picked, but not able, works on cuda memory"), "%s", r->out);
     expect_failure(run(NO_GPU "TLOB_POLICY=best $T explain 3 3 3"), 1, "TLOB_POLICY='best'", "explain");
     expect_failure(run(NO_GPU "TLOB_TRACE= $T explain 3 3 3"), 1, "TLOB_TRACE", "explain");
@@ -519,6 +529,8 @@ Test(cli, out_is_tried_before_the_training) {
     expect_failure(run("$T train " FILES "--steps 1000000 --out missing/m"), 1, "missing/m", "no folder");
     expect_failure(run("$T train " FILES "--steps 1000000 --out folder"), 1, "folder", "a folder");
     expect_failure(run("$T train " FILES "--steps 1000000 --out m --losses missing/l"), 1, "missing/l", "losses");
+    expect_failure(run("$T train " FILES "--steps 1000000 --out m --checkpoint missing/c"), 1, "missing/c",
+                   "checkpoint");
 }
 
 Test(cli, ctrl_c_writes_the_model_so_far) {
@@ -555,6 +567,195 @@ Test(cli, a_write_that_fails_leaves_the_old_file) {
     run_good("cmp m old && test -z \"$(ls -A | grep tmp)\"");
     run("$T train " FILES "--steps 100000000 --out m & sleep 1; kill -KILL $!; wait $!");
     run_good("cmp m old");
+}
+
+// --- checkpoints ---
+
+// Whatever a run looks like, stopped and resumed it writes the bytes of one that went through.
+static const char *const resumed_runs[] = {
+    "",
+    "--axis time --seq 4 --head-dim 8 --stride 3 --batch 17 --lr 0.01",
+    "--lr 0.02 --validate-every 50 --keep best",
+    "--lr 0.02 --validate-every 7 --keep best --horizon 50 --theta half-spread --train-share 0.7 --seed 9",
+};
+
+Test(cli, a_run_that_stops_and_resumes_writes_the_bytes_of_one_that_did_not) {
+    run_good("$T synth --out d --rows 2000");
+    for (size_t i = 0; i < sizeof resumed_runs / sizeof *resumed_runs; i++) {
+        const char *options = resumed_runs[i];
+        run_good("$T train " FILES "--steps 300 --out whole --losses whole.csv --checkpoint whole.ckpt %s", options);
+        run_good("$T train " FILES "--steps 120 --out part --losses 1.csv --checkpoint c %s", options);
+        cr_expect(strstr(options, "best") || run("cmp -s whole part")->status != 0, "%s: 120 steps are as good as 300",
+                  options);
+        run_good("$T train " FILES "--steps 131 --out part --losses 2.csv --resume c --checkpoint c %s", options);
+        const run_result *r = run_good("$T train " FILES "--steps 300 --out resumed --losses 3.csv --resume c "
+                                       "--checkpoint c2 --checkpoint-every 60 %s",
+                                       options);
+        cr_expect(strstr(r->out, "\nresumed    step 131 of c\n") && strstr(r->out, "\ntrained    169 steps"), "%s",
+                  r->out);
+        run_good("cmp whole resumed && cmp whole.ckpt c2");
+        run_good("cat 1.csv 2.csv 3.csv | grep -v step >parts.csv; grep -v step whole.csv | cmp - parts.csv");
+    }
+}
+
+// The best so far is of before the stop: it and its figures must come from the checkpoint.
+Test(cli, the_best_model_of_before_the_stop_is_kept) {
+    static char whole[1 << 16];
+    const char *const options = "--lr 0.02 --validate-every 20 --keep best";
+    run_good("$T synth --out d --rows 2000");
+    strcpy(whole, run_good("$T train " FILES "--steps 400 --out whole %s", options)->out);
+    const char *final = strstr(whole, "\nvalidation\n");
+    cr_assert(final);
+    int kept = (int)run_figure(final, "step");
+    cr_assert(kept < 380, "nothing overfits: the best is of step %d", kept);
+    run_good("$T train " FILES "--steps %d --out part --checkpoint c %s", kept + 10, options);
+    const run_result *r = run_good("$T train " FILES "--steps 400 --out resumed --resume c %s", options);
+    cr_expect(strstr(r->out, final), "the figures at the end are not those of one run:\n%s", r->out);
+    run_good("cmp whole resumed");
+    // A run looks at its last step too, but one that goes on must not keep what the unbroken one never saw.
+    const char *const rarely = "--lr 0.02 --validate-every 400 --keep best";
+    run_good("$T train " FILES "--steps 400 --out whole %s", rarely);
+    run_good("$T train " FILES "--steps %d --out part --checkpoint c %s", kept, rarely);
+    run_good("$T train " FILES "--steps 400 --out resumed --resume c %s && cmp whole resumed", rarely);
+}
+
+Test(cli, ctrl_c_writes_a_checkpoint_that_resumes) {
+    run_good("$T synth --out d --rows 1500");
+    const run_result *r = run("$T train " FILES "--steps 100000000 --out m --checkpoint c & sleep 1; kill -INT $!; "
+                              "wait $!");
+    expect_failure(r, 130, "--resume goes on from c", "SIGINT");
+    int done = 0;
+    cr_assert(sscanf(strstr(r->err, "interrupted after step "), "interrupted after step %d", &done) == 1);
+    run_good("$T train " FILES "--steps %d --out resumed --resume c", done + 5);
+    run_good("$T train " FILES "--steps %d --out whole && cmp whole resumed", done + 5);
+}
+
+// What a power failure leaves: the checkpoint of the last time.
+Test(cli, a_run_that_is_killed_resumes_from_its_last_checkpoint) {
+    run_good("$T synth --out d --rows 1500");
+    run("$T train " FILES "--steps 100000000 --out m --checkpoint c --checkpoint-every 25 & i=0; until test -e c || "
+        "test $i = 2000; do i=$((i+1)); sleep 0.005; done; sleep 0.2; kill -KILL $!; wait $!");
+    const run_result *r = run("$T train " FILES "--steps 1 --out m --resume c");
+    int done = 0;
+    expect_failure(r, 1, "to go on, give more --steps than 1", "nothing is left to do");
+    cr_assert(sscanf(r->err, "tlob: c: of step %d", &done) == 1 && done % 25 == 0, "%s", r->err);
+    run_good("$T train " FILES "--steps %d --out resumed --resume c", done + 5);
+    run_good("$T train " FILES "--steps %d --out whole && cmp whole resumed", done + 5);
+}
+
+Test(cli, a_checkpoint_of_another_run_is_refused_by_what_differs) {
+    static const misuse others[] = {
+        {"--batch 32", "c: of a run with batch 64, and this one has batch 32: give the options"},
+        {"--seed 2", "seed 1, and this one has seed 2"},
+        {"--lr 0.01", "lr 0.00100000005, and this one has lr 0.00999999978"},
+        {"--d-out 8", "d-out 16, and"},
+        {"--head-dim 8", "head-dim 4, and"},
+        {"--axis time", "axis feature, and"},
+        {"--seq 2", "seq 1, and"},
+        {"--stride 2", "stride 1, and"},
+        {"--levels 4", "levels 8, and"},
+        {"--windows 1,10,50,100", "windows 1,10,50,200, and"},
+        {"--horizon 50", "horizon 100, and"},
+        {"--smoothing 10", "smoothing 20, and"},
+        {"--theta half-spread", "theta-mode mean, and"},
+        {"--train-share 0.7", "train-share 0.80000000000000004, and"},
+        {"--odd-rows keep", "odd-rows error, and"},
+        {"--drop-hidden", "drop-hidden 0, and"},
+        {"--validate-every 5 --keep best", "keep last, and"},
+    };
+    run_good("$T synth --out d --rows 2000 && $T train " FILES "--steps 5 --out m --checkpoint c && cp m old");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        expect_failure(run("$T train " FILES "--steps 10 --out m --resume c %s", others[i].arguments), 1,
+                       others[i].expected, others[i].arguments);
+    expect_failure(run("TLOB_WORKSPACE_MIB=8 $T train " FILES "--steps 10 --out m --resume c"), 1,
+                   "workspace-mib 32, and this one has workspace-mib 8", "another workspace");
+    expect_failure(run("$T train " FILES "--steps 10 --out m --resume c --deterministic"), 1,
+                   "deterministic off, and this one has deterministic on", "another way to choose algorithms");
+    run_good("cmp m old");
+    run_good("$T train " FILES "--steps 10 --out m --resume c --validate-every 5"); // changes nothing of the run
+    run_good("$T train " FILES "--steps 5 --out b --checkpoint c --validate-every 5 --keep best");
+    expect_failure(run("$T train " FILES "--steps 10 --out b --resume c --validate-every 4 --keep best"), 1,
+                   "validate-every 5, and this one has validate-every 4", "another grid");
+}
+
+Test(cli, a_checkpoint_of_other_data_is_refused) {
+    const char *const train = "$T train --device host --steps 10 --out m --resume c --orderbook d_orderbook.csv "
+                              "--message d_message.csv";
+    run_good("$T synth --out d --rows 2000 && $T synth --out e --rows 2000 --seed 2 && $T train " FILES
+             "--theta 1e-4 --steps 5 --out m --checkpoint c");
+    expect_failure(run("$T train --device host --steps 10 --out m --resume c --theta 1e-4 --message e_message.csv "
+                       "--orderbook e_orderbook.csv"),
+                   1, "c: of a run on other samples, though there are as many", "another day");
+    expect_failure(run("%s --theta 1e-4 --message e_message.csv --orderbook e_orderbook.csv", train), 1,
+                   "training-samples ", "another day more");
+    expect_failure(run("%s --theta 2e-4", train), 1, "theta 0.0001", "another theta");
+    // One size in one row: nothing but the hash can see it.
+    run_good("awk -F, -v OFS=, 'NR == 1500 { $2 += 1 } 1' d_orderbook.csv >f.csv && ! cmp -s f.csv d_orderbook.csv");
+    expect_failure(run("$T train --device host --steps 10 --out m --resume c --theta 1e-4 --message d_message.csv "
+                       "--orderbook f.csv --odd-rows error"),
+                   1, "c: of a run on other samples", "another row");
+    run_good("%s --theta 1e-4", train);
+}
+
+Test(cli, a_checkpoint_of_another_version_is_a_warning) {
+    run_good("$T synth --out d --rows 1500 && $T train " FILES "--steps 5 --out m --checkpoint c");
+    cr_expect_str_empty(run_good("$T train " FILES "--steps 6 --out m --resume c")->err);
+    NEED_SHIM("const char *tlob_version(void) { return \"77.7\"; }");
+    const run_result *r = run_good(SHIM "$T train " FILES "--steps 6 --out m --resume c");
+    cr_expect(strstr(r->err, "tlob: warning: c: of a run on tlob ") &&
+                  strstr(r->err, "this is tlob 77.7, host, cpu_ref"),
+              "%s", r->err);
+    cr_expect_eq(count_lines(r->err), 1, "%s", r->err);
+}
+
+// Every byte is covered: one that is changed is found, wherever it is.
+Test(cli, a_checkpoint_that_is_cut_off_foreign_or_damaged_is_one_clear_error) {
+    static const char *const command = "$T train " FILES "--steps 10 --out x --validate-every 5 --keep best --resume";
+    static const misuse files[] = {{"cut", "cut"},
+                                   {"tiny", "no safetensors file"},
+                                   {"empty", "no safetensors file"},
+                                   {"longer", "1 byte"},
+                                   {"m", "its format is 'tlob-model 1'"},
+                                   {"d_message.csv", "d_message.csv"},
+                                   {"absent", "absent"},
+                                   {".", "regular file"}};
+    run_good("$T synth --out d --rows 2000 && $T train " FILES "--steps 5 --out m --validate-every 5 --keep best "
+             "--checkpoint c");
+    run_good("head -c -100 c >cut; head -c 4 c >tiny; : >empty; (cat c; echo) >longer");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const run_result *r = run("%s %s", command, files[i].arguments);
+        expect_failure(r, 1, files[i].expected, files[i].arguments);
+        cr_expect_eq(count_lines(r->err), 1, "%s: not one line: %s", files[i].arguments, r->err);
+    }
+    long size = atol(run_good("wc -c <c")->out);
+    for (long at = 3; at < size; at += size / 25) {
+        FILE *file = fopen(run_path("c"), "r+b");
+        cr_assert(file && fseek(file, at, SEEK_SET) == 0);
+        int byte = fgetc(file);
+        cr_assert(fseek(file, at, SEEK_SET) == 0 && fputc(byte ^ 4, file) != EOF && fclose(file) == 0);
+        const run_result *r = run("%s c", command);
+        expect_failure(r, 1, "tlob: c: ", "a byte that is changed");
+        cr_expect_eq(count_lines(r->err), 1, "byte %ld: not one line: %s", at, r->err);
+        file = fopen(run_path("c"), "r+b");
+        cr_assert(file && fseek(file, at, SEEK_SET) == 0 && fputc(byte, file) != EOF && fclose(file) == 0);
+    }
+    run_good("test ! -e x");
+    run_good("%s c", command);
+}
+
+Test(cli, a_checkpoint_that_cannot_be_written_ends_the_run_and_stays_as_it_was) {
+    run_good("$T synth --out d --rows 1500 && $T train " FILES "--steps 5 --out m --checkpoint c && cp c old");
+    const run_result *r = run("(ulimit -f 1; $T train " FILES "--steps 20 --out m --resume c --checkpoint c "
+                              "--checkpoint-every 10 >/dev/null)");
+    expect_failure(r, 1, "c: write failed", "ulimit -f 1");
+    run_good("cmp c old && test -z \"$(ls -A | grep tmp)\"");
+}
+
+Test(cli, what_has_diverged_is_no_checkpoint) {
+    run_good("$T synth --out d --rows 1500 && $T train " FILES
+             "--steps 5 --lr 1e30 --out m --checkpoint c --batch 4 || "
+             "true");
+    run_good("test ! -e c");
 }
 
 // --- models that are not what they should be ---
@@ -612,19 +813,38 @@ static void change(io_tensor *tensor, const tampering *t) {
         tensor->rank = 2;
         tensor->shape[1] = 1;
     } else if (t->how == RETYPE) {
-        tensor->dtype = IO_I32;
+        tensor->dtype = io_dtype_size(tensor->dtype) == 8 ? IO_U64 : IO_I32;
     } else {
         float *copy = malloc(tensor->bytes);
         memcpy(copy, tensor->data, tensor->bytes);
-        copy[1] = t->how == MAKE_NAN ? NAN : -1;
-        tensor->data = copy; // lives as long as the test's process
+        copy[1] = t->how == MAKE_NAN ? NAN : -1; // of an I64: the sign of element 0
+        tensor->data = copy;                     // lives as long as the test's process
     }
 }
 
-// Writes the model `m` as `t`, changed.
-static void tamper(const io_safetensors *file, const tampering *t) {
+// What a checkpoint's checksum is of: every key but its own, in the order of the file, and every tensor that it has.
+static uint64_t checksum_of(const io_metadata *meta, int n_meta, const io_tensor *tensors, int n_tensors) {
+    static const char *const order[] = {"weights",      "adam_m",       "adam_v",
+                                        "best_weights", "best_figures", "best_confusion"};
+    uint64_t hash = IO_HASH_EMPTY;
+    for (int i = 0; i < n_meta; i++) {
+        hash = io_hash(hash, meta[i].key, strlen(meta[i].key) + 1);
+        hash = io_hash(hash, meta[i].value, strlen(meta[i].value) + 1);
+    }
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        for (int j = 0; j < n_tensors; j++)
+            if (!strcmp(order[i], tensors[j].name)) {
+                hash = io_hash(hash, order[i], strlen(order[i]) + 1);
+                hash = io_hash(hash, tensors[j].data, tensors[j].bytes);
+            }
+    return hash;
+}
+
+// Writes `file`, which has these keys, as `t`, changed; a checkpoint is sealed with the checksum of what it has then.
+static void tamper(const io_safetensors *file, const tampering *t, const char *const *keys, size_t n_keys, bool seal) {
     io_tensor tensors[16];
-    io_metadata meta[N_META];
+    io_metadata meta[64];
+    char checksum[32];
     int n_tensors = 0, n_meta = 0;
     for (int i = 0; i < io_safetensors_count(file); i++) {
         io_tensor tensor = *io_safetensors_at(file, i);
@@ -635,13 +855,17 @@ static void tamper(const io_safetensors *file, const tampering *t) {
             change(&tensor, t);
         tensors[n_tensors++] = tensor;
     }
-    for (size_t i = 0; i < N_META; i++) {
-        bool hit = t->key && !strcmp(t->key, meta_keys[i]);
-        const char *value = hit ? t->value : io_safetensors_metadata(file, meta_keys[i]);
+    for (size_t i = 0; i < n_keys; i++) {
+        bool hit = t->key && !strcmp(t->key, keys[i]);
+        const char *value = hit ? t->value : io_safetensors_metadata(file, keys[i]);
         if (value)
-            meta[n_meta++] = (io_metadata){meta_keys[i], value};
+            meta[n_meta++] = (io_metadata){keys[i], value};
         else
-            cr_assert(hit, "a model has no metadata \"%s\"", meta_keys[i]);
+            cr_assert(hit, "a file has no metadata \"%s\"", keys[i]);
+    }
+    if (seal) {
+        snprintf(checksum, sizeof checksum, "%016" PRIx64, checksum_of(meta, n_meta, tensors, n_tensors));
+        meta[n_meta++] = (io_metadata){"checksum", checksum};
     }
     cr_assert(io_safetensors_save(run_path("t"), tensors, n_tensors, meta, n_meta, NULL));
 }
@@ -651,8 +875,83 @@ Test(cli, a_model_that_was_tampered_with_is_refused_by_name) {
     io_safetensors *file;
     cr_assert(io_safetensors_load(run_path("m"), &file, NULL));
     for (size_t i = 0; i < sizeof tamperings / sizeof *tamperings; i++) {
-        tamper(file, &tamperings[i]);
+        tamper(file, &tamperings[i], meta_keys, N_META, false);
         expect_failure(run("$T eval " FILES "--model t"), 1, tamperings[i].expected, tamperings[i].expected);
+    }
+    io_safetensors_free(&file);
+}
+
+static const tampering forgeries[] = {
+    {"weights", DROP, NULL, NULL, "\"weights\" is missing: not a checkpoint"},
+    {"weights", RESHAPE, NULL, NULL, "\"weights\" has rank 2"},
+    {"weights", MAKE_NAN, NULL, NULL, "\"weights\" is not finite at element 1"},
+    {"adam_m", RETYPE, NULL, NULL, "\"adam_m\" has type I32"},
+    {"adam_v", MAKE_NEGATIVE, NULL, NULL, "\"adam_v\" is negative at element 1"},
+    {"best_weights", DROP, NULL, NULL, "\"best_weights\" is missing"},
+    {"best_figures", DROP, NULL, NULL, "\"best_figures\" is missing"},
+    {"best_confusion", DROP, NULL, NULL, "\"best_confusion\" is missing"},
+    {"best_confusion", RETYPE, NULL, NULL, "\"best_confusion\""},
+    {"best_confusion", MAKE_NEGATIVE, NULL, NULL, "\"best_confusion\" counts -"},
+    {NULL, DROP, "format", "tlob-checkpoint 2", "its format is 'tlob-checkpoint 2'"},
+    {NULL, DROP, "horizon", NULL, "\"horizon\" is missing: not a checkpoint"},
+    {NULL, DROP, "horizon", "50", "horizon 50, and this one has horizon 100"},
+    {NULL, DROP, "device", "cuda", "device cuda, and this one has device host"},
+    {NULL, DROP, "compute", "tf32", "compute tf32, and this one has compute fp32"},
+    {NULL, DROP, "policy", "threshold:64", "policy threshold:64, and this one has policy fixed:cpu_ref"},
+    {NULL, DROP, "steps", "-1", "\"steps\" is '-1'"},
+    {NULL, DROP, "steps", "9007199254740993", "\"steps\" is '9007199254740993'"},
+    {NULL, DROP, "draw", "x", "\"draw\" is 'x'"},
+    {NULL, DROP, "best_step", "6", "\"best_step\" is '6', not a whole number from 0 to 5"},
+};
+
+static const char *const checkpoint_keys[] = {"format",
+                                              "version",
+                                              "device",
+                                              "compute",
+                                              "policy",
+                                              "deterministic",
+                                              "workspace_mib",
+                                              "keep",
+                                              "validate_every",
+                                              "levels",
+                                              "windows",
+                                              "d_in",
+                                              "d_out",
+                                              "head_dim",
+                                              "axis",
+                                              "seq",
+                                              "horizon",
+                                              "smoothing",
+                                              "stride",
+                                              "odd_rows",
+                                              "drop_hidden",
+                                              "train_share",
+                                              "theta_mode",
+                                              "theta",
+                                              "seed",
+                                              "batch",
+                                              "lr",
+                                              "training_samples",
+                                              "validation_samples",
+                                              "data",
+                                              "machine",
+                                              "steps",
+                                              "draw",
+                                              "best_step"};
+
+// With a checksum that is right: what a program that is not `tlob train' may write.
+Test(cli, a_forged_checkpoint_is_refused_by_name) {
+    static const char *const command = "$T train " FILES "--steps 10 --out x --validate-every 5 --keep best --resume t";
+    const size_t n_keys = sizeof checkpoint_keys / sizeof *checkpoint_keys;
+    run_good("$T synth --out d --rows 2000 && $T train " FILES "--steps 5 --out m --validate-every 5 --keep best "
+             "--checkpoint c");
+    io_safetensors *file;
+    cr_assert(io_safetensors_load(run_path("c"), &file, NULL));
+    tamper(file, &(tampering){0}, checkpoint_keys, n_keys, true);
+    run_good("%s && cmp c t", command);
+    for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
+        tamper(file, &forgeries[i], checkpoint_keys, n_keys, true);
+        expect_failure(run("%s", command), 1, forgeries[i].expected, forgeries[i].expected);
     }
     io_safetensors_free(&file);
 }

@@ -33,6 +33,7 @@ Test(gpu_block, scratch_repeats_and_the_rest) {
         case_repeats(&gpu, TLOB_AXIS_TIME);
         case_head(&gpu);
         case_model(&gpu);
+        case_resume(&gpu);
     }
 }
 
@@ -48,6 +49,7 @@ Test(gpu_block, kernels) {
     case_cross_entropy(&gpu);
     case_adam_table(&gpu);
     case_adam_lr(&gpu);
+    case_adam_state(&gpu);
     case_beyond_the_grid(&gpu);
     lab_close(&gpu);
 }

@@ -45,6 +45,26 @@ TLOB_API tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float 
 /** Sets the learning rate of the steps enqueued on `stream` from now on. Errors: ARGUMENT, CLOSED, CUDA. */
 TLOB_API tlob_status tlob_adam_set_lr(tlob_adam *adam, tlob_stream *stream, float lr);
 
+/** The most steps that a state can be set to: as far as a double counts, for beta1^t and beta2^t are doubles. */
+#define TLOB_ADAM_STEPS_MAX ((int64_t)1 << 53)
+
+/**
+ * Copies what the steps so far have made of the state to host memory: the moments [m | v], `count` floats = twice the
+ * parameters, and the number of steps. With the weights and the hyperparameters, which are not part of it, that is all
+ * that the next step depends on. Blocking, after the earlier work of `stream`.
+ * Errors: ARGUMENT, CLOSED, NOT_WARM during a capture of the stream, OUT_OF_MEMORY, CUDA.
+ */
+TLOB_API tlob_status tlob_adam_get_state(tlob_adam *adam, tlob_stream *stream, float *moments, int64_t count,
+                                         int64_t *steps);
+
+/**
+ * Puts back what tlob_adam_get_state gave: the next step is number `steps` + 1, and bit for bit what it would have
+ * been. steps: 0 to TLOB_ADAM_STEPS_MAX. Hyperparameters are left as they are. Values are not looked at: v below 0
+ * makes weights NaN. Blocking, after the earlier work of `stream`. Errors: as tlob_adam_get_state.
+ */
+TLOB_API tlob_status tlob_adam_set_state(tlob_adam *adam, tlob_stream *stream, const float *moments, int64_t count,
+                                         int64_t steps);
+
 #ifdef __cplusplus
 }
 #endif

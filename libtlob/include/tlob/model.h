@@ -65,6 +65,19 @@ TLOB_API tlob_status tlob_model_get_weights(tlob_model *model, tlob_stream *stre
 TLOB_API tlob_status tlob_model_set_weights(tlob_model *model, tlob_stream *stream, const float *weights,
                                             int64_t count);
 
+/**
+ * tlob_adam_get_state of the model's optimizer: moments [m | v], `count` floats = 2 * tlob_model_weight_count, each half
+ * laid out as the parameters, and the training steps done. Blocking. With the weights it is all that the next step on a
+ * batch depends on: set both in a model made with the same params, and training goes on bit for bit as it would have.
+ * Errors: as tlob_adam_get_state.
+ */
+TLOB_API tlob_status tlob_model_get_optimizer(tlob_model *model, tlob_stream *stream, float *moments, int64_t count,
+                                              int64_t *steps);
+
+/** Puts it back: tlob_adam_set_state. Weights are left as they are. Blocking. Errors: as tlob_adam_set_state. */
+TLOB_API tlob_status tlob_model_set_optimizer(tlob_model *model, tlob_stream *stream, const float *moments,
+                                              int64_t count, int64_t steps);
+
 #ifdef __cplusplus
 }
 #endif
