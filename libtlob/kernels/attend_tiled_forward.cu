@@ -1,7 +1,12 @@
 #include "libtlob/kernels/attend_tiles.cuh"
 
 struct forward_kernel {
-    static constexpr int OWN_TILES = 1;
+    static constexpr int WIDEST = 128, OWN_TILES = 1;
+    static constexpr bool WALKS = true;
+
+    static constexpr __host__ __device__ int own_floats(int d) {
+        return OWN_TILES * OWN * pitch_of(d);
+    }
 
     /** Blocks of threads that share a multiprocessor at least, which bounds the registers of each. */
     static constexpr __host__ __device__ int blocks(int d, bool fp32) {
@@ -23,7 +28,9 @@ struct forward_kernel {
         float o[D / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
         tiles::own_tile::fetch(shared, q.first + at.first * q.stride, q.stride, at.left, d, t.vectors);
-        tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t from) {
+        tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t, int left) {
+            if (at.warp_left <= 0)
+                return;
             float p[N][4];
             dot_products<FP32, D>(p, own, keys);
             float now[2] = {max[0], max[1]};
@@ -32,7 +39,7 @@ struct forward_kernel {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     p[n][i] *= t.scale;
-            fill_past(p, x.tokens - from, -INFINITY);
+            fill_past(p, left, -INFINITY);
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
@@ -55,7 +62,7 @@ struct forward_kernel {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     p[n][i] = weight_of<FP32>(p[n][i], max[i / 2]);
-            fill_past(p, x.tokens - from, 0.0f); /* a row whose every score is -infinite weighs them all alike */
+            fill_past(p, left, 0.0f); /* a row whose every score is -infinite weighs them all alike */
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
