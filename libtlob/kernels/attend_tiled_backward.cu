@@ -38,14 +38,7 @@ static __device__ row_statistics statistics_of(const tlob_attend_args &x, const 
 }
 
 /** dq = scale * sum over keys of dS k, with dS = P * (dP - rowsum(dP * P)) and rowsum(dP * P) = dO . O. */
-struct query_kernel {
-    static constexpr int WIDEST = 128, OWN_TILES = 2;
-    static constexpr bool WALKS = true;
-
-    static constexpr __host__ __device__ int own_floats(int d) {
-        return OWN_TILES * OWN * pitch_of(d);
-    }
-
+struct query_kernel : walking_kernel<2> {
     static constexpr __host__ __device__ int blocks(int d, bool) {
         return d <= 32 ? 4 : d <= 64 ? 3 : 2;
     }
@@ -63,8 +56,8 @@ struct query_kernel {
                         v = {x.v + at.group.in, x.in.token_stride}, d_o = {x.d_o + at.group.out, x.out.token_stride};
         const float *own_q = shared + at.warp_row * pitch_of(D), *own_d_o = own_q + tiles::own_tile::size;
         tiles::own_tile::fetch(shared, q.first + at.first * q.stride, q.stride, at.left, d, t.vectors);
-        tiles::own_tile::fetch(shared + tiles::own_tile::size, d_o.first + at.first * d_o.stride, d_o.stride, at.left, d,
-                               t.vectors);
+        tiles::own_tile::fetch(shared + tiles::own_tile::size, d_o.first + at.first * d_o.stride, d_o.stride, at.left,
+                               d, t.vectors);
 
         const row_statistics row = statistics_of(x, t, at);
         float dq[D / 8][4] = {};
@@ -74,30 +67,21 @@ struct query_kernel {
             float p[N][4], ds[N][4];
             dot_products<FP32, D>(p, own_q, keys);
             dot_products<FP32, D>(ds, own_d_o, values);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    ds[n][i] = weight_of<FP32>(t.scale * p[n][i], row.max[i / 2]) * row.inv_sum[i / 2] *
-                               (ds[n][i] - row.dot[i / 2]);
+            each_sum<N>([&](int n, int i) {
+                ds[n][i] = weight_of<FP32>(t.scale * p[n][i], row.max[i / 2]) * row.inv_sum[i / 2] *
+                           (ds[n][i] - row.dot[i / 2]);
+            });
             fill_past(ds, left, 0.0f);
             add_rows<FP32, D>(dq, ds, keys);
         });
         const float scale[2] = {t.scale, t.scale};
-        store_rows<D>(x.dq + at.group.in + (at.first + at.warp_row) * q.stride, q.stride, at.warp_left, d, t.vectors, dq,
-                      scale);
+        store_rows<D>(x.dq + at.group.in + (at.first + at.warp_row) * q.stride, q.stride, at.warp_left, d, t.vectors,
+                      dq, scale);
     }
 };
 
 /** dk = scale * sum over queries of dS q, dv = sum over queries of P dO; after query_kernel. Scores lie transposed. */
-struct key_kernel {
-    static constexpr int WIDEST = 128, OWN_TILES = 2;
-    static constexpr bool WALKS = true;
-
-    static constexpr __host__ __device__ int own_floats(int d) {
-        return OWN_TILES * OWN * pitch_of(d);
-    }
-
+struct key_kernel : walking_kernel<2> {
     static constexpr __host__ __device__ int blocks(int d, bool fp32) {
         return d <= 32 ? (fp32 ? 3 : 4) : d <= 64 ? (fp32 ? 2 : 3) : 2;
     }
@@ -115,34 +99,29 @@ struct key_kernel {
         const tokens_at q = {x.q + at.group.in, stride}, d_o = {x.d_o + at.group.out, x.out.token_stride};
         const float *own_k = shared + at.warp_row * pitch_of(D), *own_v = own_k + tiles::own_tile::size;
         tiles::own_tile::fetch(shared, x.k + at.group.in + at.first * stride, stride, at.left, d, t.vectors);
-        tiles::own_tile::fetch(shared + tiles::own_tile::size, x.v + at.group.in + at.first * stride, stride, at.left, d,
-                               t.vectors);
+        tiles::own_tile::fetch(shared + tiles::own_tile::size, x.v + at.group.in + at.first * stride, stride, at.left,
+                               d, t.vectors);
 
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
-        tiles::walk(x, t, shared, OWN_TILES, q, d_o, [&](const float *queries, const float *d_outs, int64_t from, int left) {
-            if (at.warp_left <= 0)
-                return;
-            float p[N][4], ds[N][4];
-            const float *max = x.row_max + at.group.row + from, *inv_sum = x.row_inv_sum + at.group.row + from,
-                        *dot = x.row_dot + at.group.row + from;
-            dot_products<FP32, D>(p, own_k, queries);
-            dot_products<FP32, D>(ds, own_v, d_outs);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int column = 0; column < 2; column++) {
-                    const int row = min(8 * n + first_column() + column, left - 1);
-#pragma unroll
-                    for (int i = column; i < 4; i += 2) {
-                        p[n][i] = weight_of<FP32>(t.scale * p[n][i], max[row]) * inv_sum[row];
-                        ds[n][i] = p[n][i] * (ds[n][i] - dot[row]);
-                    }
-                }
-            fill_past(p, left, 0.0f);
-            fill_past(ds, left, 0.0f);
-            add_rows<FP32, D>(dv, p, d_outs);
-            add_rows<FP32, D>(dk, ds, queries);
-        });
+        tiles::walk(
+            x, t, shared, OWN_TILES, q, d_o, [&](const float *queries, const float *d_os, int64_t from, int left) {
+                if (at.warp_left <= 0)
+                    return;
+                float p[N][4], ds[N][4];
+                const float *max = x.row_max + at.group.row + from, *inv_sum = x.row_inv_sum + at.group.row + from,
+                            *dot = x.row_dot + at.group.row + from;
+                dot_products<FP32, D>(p, own_k, queries);
+                dot_products<FP32, D>(ds, own_v, d_os);
+                each_sum<N>([&](int n, int i) {
+                    const int row = min(8 * n + first_column() + i % 2, left - 1);
+                    p[n][i] = weight_of<FP32>(t.scale * p[n][i], max[row]) * inv_sum[row];
+                    ds[n][i] = p[n][i] * (ds[n][i] - dot[row]);
+                });
+                fill_past(p, left, 0.0f);
+                fill_past(ds, left, 0.0f);
+                add_rows<FP32, D>(dv, p, d_os);
+                add_rows<FP32, D>(dk, ds, queries);
+            });
         const int64_t to = at.group.in + (at.first + at.warp_row) * stride;
         const float scale[2] = {t.scale, t.scale}, one[2] = {1.0f, 1.0f};
         store_rows<D>(x.dk + to, stride, at.warp_left, d, t.vectors, dk, scale);
@@ -150,8 +129,8 @@ struct key_kernel {
     }
 };
 
-/** All three gradients of a group that fits in one tile, from scores that are formed once: each warp has 16 queries' rows
- *  of P and dS, and then, through shared memory, 16 keys' columns. */
+/** All three gradients of a group that fits in one tile, from scores that are formed once: each warp has 16 queries'
+ *  rows of P and dS, and then, through shared memory, 16 keys' columns. */
 struct group_kernel {
     static constexpr int WIDEST = 64;
     static constexpr bool WALKS = false;
@@ -190,13 +169,10 @@ struct group_kernel {
         float p[N][4], ds[N][4];
         dot_products<FP32, D>(p, q + own, k);
         dot_products<FP32, D>(ds, d_o + own, v);
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                p[n][i] = weight_of<FP32>(t.scale * p[n][i], row.max[i / 2]) * row.inv_sum[i / 2];
-                ds[n][i] = p[n][i] * (ds[n][i] - row.dot[i / 2]);
-            }
+        each_sum<N>([&](int n, int i) {
+            p[n][i] = weight_of<FP32>(t.scale * p[n][i], row.max[i / 2]) * row.inv_sum[i / 2];
+            ds[n][i] = p[n][i] * (ds[n][i] - row.dot[i / 2]);
+        });
         fill_past(p, at.left, 0.0f);
         fill_past(ds, at.left, 0.0f);
         clear_rows(p, at.warp_left);

@@ -5,8 +5,9 @@
  * kernels, so that every sum belongs to one thread and has one order, at the price of forming the scores anew in each.
  *
  * Products are mma.m16n8k8 on TF32. In FP32 each operand is split in two, x = high + low, and a product takes three of
- * them, high high + (low high + high low), which keeps 21 bits of each operand (the 3xTF32 of CUTLASS). The tensor cores
- * round sums towards zero, so FP32 adds up long sums, those over tiles, in registers, as Ootomo and Yokota (2022) do.
+ * them, high high + (low high + high low), which keeps 21 bits of each operand (the 3xTF32 of CUTLASS). The tensor
+ * cores round sums towards zero, so FP32 adds up long sums, those over tiles, in registers, as Ootomo and Yokota (2022)
+ * do.
  */
 #ifndef TLOB_KERNELS_ATTEND_TILES_CUH
 #define TLOB_KERNELS_ATTEND_TILES_CUH
@@ -20,8 +21,8 @@
 #define TF32_BITS  0xffffe000u /* of a float's */
 #define SHARED_MAX (99 * 1024) /* bytes: a block may have them on every device, and two blocks fit on an sm_90 */
 
-/** Floats from row to row of a tile. Four more than a row has: then neither ldmatrix, which takes 4 floats of 8 rows, nor
- *  the loads of one float of 8 columns in every second row meet in a bank. */
+/** Floats from row to row of a tile. Four more than a row has: then neither ldmatrix, which takes 4 floats of 8 rows,
+ *  nor the loads of one float of 8 columns in every second row meet in a bank. */
 static constexpr __host__ __device__ int pitch_of(int d) {
     return d + 4;
 }
@@ -62,7 +63,8 @@ template <int ROWS, int D> struct tile {
 
     /** Begins to copy `rows` tokens of head_dim floats; 0 takes the place of what lies beyond either. */
     static __device__ void fetch(float *to, const float *from, int64_t stride, int rows, int head_dim, bool vectors) {
-        each_four<1>([&](int row, int e) { /* no more: addresses worked out ahead would take the products' registers */
+        /* One at once: addresses worked out ahead would take the registers of the products. */
+        each_four<1>([&](int row, int e) {
             const float *at = row < rows ? from + row * stride : from;
             const int there = row < rows ? head_dim - e : 0;
             float *put = to + row * pitch_of(D) + e;
@@ -86,9 +88,9 @@ template <int ROWS, int D> struct tile {
 /* --- products of tiles ------------------------------------------------------------------------------------------ */
 
 /*
- * Lane l of a warp has, of the 16 x 8 sums of an mma, rows l/4 and l/4 + 8, columns 2(l%4) and 2(l%4) + 1: c[0], c[1] in
- * the upper row, c[2], c[3] in the lower. As an operand of the next product the mma wants columns l%4 and l%4 + 4 of it.
- * A sum over columns may take them in any order, so c serves as it lies, and the other operand's rows follow suit.
+ * Lane l of a warp has, of the 16 x 8 sums of an mma, rows l/4 and l/4 + 8, columns 2(l%4) and 2(l%4) + 1: c[0], c[1]
+ * in the upper row, c[2], c[3] in the lower. As an operand of the next product the mma wants columns l%4 and l%4 + 4 of
+ * it. A sum over columns may take them in any order, so c serves as it lies, and the other operand's rows follow suit.
  */
 static __device__ int upper_row() {
     return (threadIdx.x % 32) / 4;
@@ -96,6 +98,15 @@ static __device__ int upper_row() {
 
 static __device__ int first_column() {
     return threadIdx.x % 4 * 2;
+}
+
+/** use(n, i) for every sum that a lane has of 16 x 8 N. */
+template <int N, class Use> static __device__ void each_sum(Use use) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            use(n, i);
 }
 
 template <int N> struct operand {
@@ -155,11 +166,7 @@ static __device__ void dot_products(float (&c)[N][4], const float *a, const floa
     float rest[N][4] = {};
     a += lane % 16 * pitch_of(D) + lane / 16 * 4;
     b += (lane % 8 + lane / 16 * 8) * pitch_of(D) + lane / 8 % 2 * 4;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            c[n][i] = 0.0f;
+    each_sum<N>([&](int n, int i) { c[n][i] = 0.0f; });
 #pragma unroll AT_ONCE
     for (int e = 0; e < D; e += 8) {
         float rows[4];
@@ -174,15 +181,11 @@ static __device__ void dot_products(float (&c)[N][4], const float *a, const floa
         }
     }
     if (FP32) {
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                c[n][i] = whole(c[n][i], rest[n][i]);
+        each_sum<N>([&](int n, int i) { c[n][i] = whole(c[n][i], rest[n][i]); });
     }
 }
 
-/** sums += P B for 16 x 8 N factors P, 8 N rows of B, D columns; factors(n) gives columns 8n.. of P as an mma's left. */
+/** sums += P B for 16 x 8 N factors P, 8 N rows of B, D columns; factors(n) gives its columns from 8n on. */
 template <bool FP32, int D, int N, class Factors>
 static __device__ void add_products(float (&sums)[D / 8][4], const float *b, Factors factors) {
     constexpr int AT_ONCE = !FP32 || D < 32 ? D / 8 : D < 128 ? 4 : 2; /* the fresh sums of FP32 are held besides */
@@ -199,13 +202,8 @@ static __device__ void add_products(float (&sums)[D / 8][4], const float *b, Fac
                 multiply<FP32>(FP32 ? fresh[i] : sums[first + i], rest[i], left, split<FP32>(rows));
             }
         }
-        if (FP32) {
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    sums[first + i][j] += whole(fresh[i][j], rest[i][j]);
-        }
+        if (FP32)
+            each_sum<AT_ONCE>([&](int n, int i) { sums[first + n][i] += whole(fresh[n][i], rest[n][i]); });
     }
 }
 
@@ -217,8 +215,7 @@ template <bool FP32> static __device__ operand<4> factors_of(float a, float b, f
 /** sums += P B, with P as a product left it in registers. */
 template <bool FP32, int D, int N>
 static __device__ void add_rows(float (&sums)[D / 8][4], const float (&p)[N][4], const float *b) {
-    add_products<FP32, D, N>(sums, b,
-                             [&](int n) { return factors_of<FP32>(p[n][0], p[n][2], p[n][1], p[n][3]); });
+    add_products<FP32, D, N>(sums, b, [&](int n) { return factors_of<FP32>(p[n][0], p[n][2], p[n][1], p[n][3]); });
 }
 
 /** sums += P^T B for the 16 columns of P from `p` on, which lies in shared memory with pitch_of(8 N). */
@@ -236,11 +233,7 @@ static __device__ void add_columns(float (&sums)[D / 8][4], const float *p, cons
 template <int N> static __device__ void fill_past(float (&x)[N][4], int left, float value) {
     if (left >= 8 * N)
         return;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            x[n][i] = 8 * n + first_column() + i % 2 < left ? x[n][i] : value;
+    each_sum<N>([&](int n, int i) { x[n][i] = 8 * n + first_column() + i % 2 < left ? x[n][i] : value; });
 }
 
 /** Sum over the four lanes that share a row; the same bits in all four. */
@@ -256,11 +249,7 @@ static __device__ float row_max(float x) {
 
 /** x = 0 in the rows of a warp from `left` on. */
 template <int N> static __device__ void clear_rows(float (&x)[N][4], int left) {
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            x[n][i] = upper_row() + i / 2 * 8 < left ? x[n][i] : 0.0f;
+    each_sum<N>([&](int n, int i) { x[n][i] = upper_row() + i / 2 * 8 < left ? x[n][i] : 0.0f; });
 }
 
 /** A warp's 16 rows of 8 N columns into shared memory. */
@@ -304,9 +293,9 @@ static __device__ void store_rows(float *to, int64_t stride, int rows, int head_
 /** What every kernel is given beside the operands. */
 struct tiling {
     float scale;
-    int own_tiles;  /**< of a group */
-    int buffers;    /**< of walked tiles: 2 where they fit, so that the next comes while one is used */
-    bool vectors;   /**< whether vectors_fit */
+    int own_tiles; /**< of a group */
+    int buffers;   /**< of walked tiles: 2 where they fit, so that the next comes while one is used */
+    bool vectors;  /**< whether vectors_fit */
 };
 
 /** Where a group starts in Q, K and V, in O, and in the statistics. */
@@ -330,8 +319,8 @@ struct own_place {
     group_place group;
     int64_t first;
     int left;
-    int warp_row;   /**< of the tile: where the warp's 16 rows start */
-    int warp_left;  /**< tokens from there on; 0 or less: none */
+    int warp_row;  /**< of the tile: where the warp's 16 rows start */
+    int warp_left; /**< tokens from there on; 0 or less: none */
 };
 
 static __device__ own_place own_place_of(const tlob_attend_args &x, const tiling &t) {
@@ -344,6 +333,21 @@ static __device__ own_place own_place_of(const tlob_attend_args &x, const tiling
     p.warp_left = p.left - p.warp_row;
     return p;
 }
+
+/**
+ * A kernel that has TILES own tiles and walks through two tensors. Every kernel says besides:
+ *     blocks(D, FP32)  how many blocks of threads must fit on a multiprocessor, which bounds their registers
+ *     walk(D, FP32)    tokens of a tile that is walked through: as many as registers have room for their scores, which
+ *                      FP32 holds twice for a while
+ */
+template <int TILES> struct walking_kernel {
+    static constexpr int WIDEST = TLOB_ATTEND_HEAD_DIM_MAX, OWN_TILES = TILES;
+    static constexpr bool WALKS = true;
+
+    static constexpr __host__ __device__ int own_floats(int d) {
+        return OWN_TILES * OWN * pitch_of(d);
+    }
+};
 
 /** One of a group's tensors in global memory. */
 struct tokens_at {

@@ -49,8 +49,8 @@ static double *doubles(int64_t count) {
 static void solve_group(problem *p, int64_t group, double *probabilities) {
     const int64_t tokens = p->shape.tokens, d = p->shape.head_dim, at = group * tokens * d, rows = group * tokens;
     double **w = p->want;
-    exact_attention x = {tokens,     d,           w[Q] + at,  w[K] + at,  w[V] + at, probabilities,
-                         w[O] + at,  w[D_O] + at, w[DQ] + at, w[DK] + at, w[DV] + at};
+    exact_attention x = {tokens,    d,           w[Q] + at,  w[K] + at,  w[V] + at, probabilities,
+                         w[O] + at, w[D_O] + at, w[DQ] + at, w[DK] + at, w[DV] + at};
     exact_attend_forward(&x);
     exact_attend_backward(&x);
     for (int64_t t = 0; t < tokens; t++) {
@@ -133,7 +133,8 @@ static void place_tensors(lab *l, const shape *s, const arrangement *how, int n,
     free(host);
 }
 
-static attention attention_of(lab *l, const shape *s, const arrangement *how, tlob_compute compute, float *const in[4]) {
+static attention attention_of(lab *l, const shape *s, const arrangement *how, tlob_compute compute,
+                              float *const in[4]) {
     const int64_t dim = s->heads * s->head_dim, rows = groups_of(s) * s->tokens;
     attention a = {.shape = *s};
     for (int i = 0; i < (how->slices ? 1 : 3); i++) {
@@ -186,8 +187,7 @@ static float *read_tensor(lab *l, const attention *a, int tensor) {
     const place *p = &a->tensors[tensor];
     float *all = lab_read(l, p->whole), *own = malloc((size_t)elements_of(s) * sizeof(float));
     for (int64_t j = 0; j < elements_of(s); j++)
-        own[j] =
-            all[at_place(p, s, j / (s->tokens * s->head_dim), j / s->head_dim % s->tokens, j % s->head_dim)];
+        own[j] = all[at_place(p, s, j / (s->tokens * s->head_dim), j / s->head_dim % s->tokens, j % s->head_dim)];
     const int64_t width = s->heads * s->head_dim * (tensor >= DQ && p->stride >= 3 * s->heads * s->head_dim ? 3 : 1);
     for (int64_t i = 0; i < p->whole.count; i++) {
         uint32_t bits;
@@ -257,7 +257,7 @@ static void try_shapes(lab *l, const shape *shapes, size_t n, const attend_bars 
 
 void case_attend_heads(lab *l, const attend_bars *bars) {
     static const shape shapes[] = {
-        {3, 2, 6, 32},  {2, 3, 64, 32}, {2, 2, 65, 32}, {1, 3, 96, 24}, {1, 1, 128, 128}, {1, 2, 33, 100},
+        {3, 2, 6, 32},   {2, 3, 64, 32}, {2, 2, 65, 32}, {1, 3, 96, 24}, {1, 1, 128, 128}, {1, 2, 33, 100},
         {1, 1, 200, 64}, {2, 2, 16, 8},  {1, 2, 31, 13}, {2, 2, 5, 100}, {1, 2, 1, 40},
     };
     try_shapes(l, shapes, sizeof(shapes) / sizeof(shapes[0]), bars);
@@ -329,7 +329,8 @@ static void expect_statistics(lab *l, const attention *a, float max, double inv_
     float *got_max = lab_read(l, a->statistics[ROW_MAX]), *got = lab_read(l, a->statistics[ROW_INV_SUM]);
     for (int t = 0; t < TOKENS; t++) {
         cr_assert_eq(got_max[t], max, "%s: row_max is %g, not %g", what, (double)got_max[t], (double)max);
-        cr_assert(fabs(got[t] - inv_sum) <= 1e-6 * inv_sum, "%s: row_inv_sum is %g, not %g", what, (double)got[t], inv_sum);
+        cr_assert(fabs(got[t] - inv_sum) <= 1e-6 * inv_sum, "%s: row_inv_sum is %g, not %g", what, (double)got[t],
+                  inv_sum);
     }
     free(got_max);
     free(got);
