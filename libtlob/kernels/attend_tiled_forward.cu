@@ -1,13 +1,10 @@
 #include "libtlob/kernels/attend_tiles.cuh"
 
-struct forward_kernel {
-    static constexpr int OWN_TILES = 1;
-
-    /** Blocks of threads that share a multiprocessor at least, which bounds the registers of each. */
+struct forward_kernel : walking_kernel<1> {
     static constexpr __host__ __device__ int blocks(int d, bool fp32) {
         return d <= 32 ? 4 : d <= 64 ? (fp32 ? 3 : 4) : 2;
     }
-    /** Tokens of a tile that is walked through: as many as registers have room for their scores, in FP32 in two parts. */
+
     static constexpr __host__ __device__ int walk(int d, bool fp32) {
         return d <= 32 && !fp32 ? 64 : 32;
     }
@@ -23,21 +20,15 @@ struct forward_kernel {
         float o[D / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
         tiles::own_tile::fetch(shared, q.first + at.first * q.stride, q.stride, at.left, d, t.vectors);
-        tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t from) {
+        tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t, int left) {
+            if (at.warp_left <= 0)
+                return;
             float p[N][4];
             dot_products<FP32, D>(p, own, keys);
             float now[2] = {max[0], max[1]};
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    p[n][i] *= t.scale;
-            fill_past(p, x.tokens - from, -INFINITY);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    now[i / 2] = fmaxf(now[i / 2], p[n][i]);
+            each_sum<N>([&](int n, int i) { p[n][i] *= t.scale; });
+            fill_past(p, left, -INFINITY);
+            each_sum<N>([&](int n, int i) { now[i / 2] = fmaxf(now[i / 2], p[n][i]); });
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 now[half] = row_max(now[half]);
@@ -50,24 +41,16 @@ struct forward_kernel {
                     o[n][2 * half + 1] *= shrink;
                 }
             }
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    p[n][i] = weight_of<FP32>(p[n][i], max[i / 2]);
-            fill_past(p, x.tokens - from, 0.0f); /* a row whose every score is -infinite weighs them all alike */
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    sum[i / 2] += p[n][i];
+            each_sum<N>([&](int n, int i) { p[n][i] = weight_of<FP32>(p[n][i], max[i / 2]); });
+            fill_past(p, left, 0.0f); /* a row whose every score is -infinite weighs them all alike */
+            each_sum<N>([&](int n, int i) { sum[i / 2] += p[n][i]; });
             add_rows<FP32, D>(o, p, values);
         });
 
         const float inv_sum[2] = {1.0f / row_sum(sum[0]), 1.0f / row_sum(sum[1])};
         const int64_t first = at.first + at.warp_row;
-        store_rows<D>(x.o + at.group.out + first * x.out.token_stride, x.out.token_stride, at.warp_left, d, t.vectors, o,
-                      inv_sum);
+        store_rows<D>(x.o + at.group.out + first * x.out.token_stride, x.out.token_stride, at.warp_left, d, t.vectors,
+                      o, inv_sum);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = upper_row() + 8 * half;

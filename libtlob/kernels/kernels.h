@@ -54,14 +54,15 @@ typedef struct tlob_attend_layout {
  *     TIME with Q, K and V as row slices of one [3 d_out, N]: likewise, but in.outer_stride and in.token_stride are
  *                                            three times as large
  *
- * Row r = g*tokens + t of the statistics belongs to token t of group g.
+ * Row r = g*tokens + t of the statistics belongs to token t of group g. No operand needs more
+ * alignment than a float's; where every token starts at a multiple of 16 bytes, a device moves four at once.
  */
 typedef struct tlob_attend_args {
     int64_t groups, tokens;
     int64_t head_dim;       /**< 1 to TLOB_ATTEND_HEAD_DIM_MAX */
     int64_t inner;
     tlob_attend_layout in, out;
-    tlob_compute compute;   /**< TF32: scores and sums may be formed on tensor cores from rounded inputs; FP32: they are not */
+    tlob_compute compute;   /**< TF32: products may round their inputs to TF32; FP32: they keep a float's accuracy */
     const float *q, *k, *v;
     float *o;               /**< forward: written; backward: read */
     float *row_max;         /**< [groups*tokens] largest scaled score of the row: forward writes, backward reads */

@@ -49,8 +49,8 @@ static double *doubles(int64_t count) {
 static void solve_group(problem *p, int64_t group, double *probabilities) {
     const int64_t tokens = p->shape.tokens, d = p->shape.head_dim, at = group * tokens * d, rows = group * tokens;
     double **w = p->want;
-    exact_attention x = {tokens,     d,           w[Q] + at,  w[K] + at,  w[V] + at, probabilities,
-                         w[O] + at,  w[D_O] + at, w[DQ] + at, w[DK] + at, w[DV] + at};
+    exact_attention x = {tokens,    d,           w[Q] + at,  w[K] + at,  w[V] + at, probabilities,
+                         w[O] + at, w[D_O] + at, w[DQ] + at, w[DK] + at, w[DV] + at};
     exact_attend_forward(&x);
     exact_attend_backward(&x);
     for (int64_t t = 0; t < tokens; t++) {
@@ -133,7 +133,8 @@ static void place_tensors(lab *l, const shape *s, const arrangement *how, int n,
     free(host);
 }
 
-static attention attention_of(lab *l, const shape *s, const arrangement *how, tlob_compute compute, float *const in[4]) {
+static attention attention_of(lab *l, const shape *s, const arrangement *how, tlob_compute compute,
+                              float *const in[4]) {
     const int64_t dim = s->heads * s->head_dim, rows = groups_of(s) * s->tokens;
     attention a = {.shape = *s};
     for (int i = 0; i < (how->slices ? 1 : 3); i++) {
@@ -186,8 +187,7 @@ static float *read_tensor(lab *l, const attention *a, int tensor) {
     const place *p = &a->tensors[tensor];
     float *all = lab_read(l, p->whole), *own = malloc((size_t)elements_of(s) * sizeof(float));
     for (int64_t j = 0; j < elements_of(s); j++)
-        own[j] =
-            all[at_place(p, s, j / (s->tokens * s->head_dim), j / s->head_dim % s->tokens, j % s->head_dim)];
+        own[j] = all[at_place(p, s, j / (s->tokens * s->head_dim), j / s->head_dim % s->tokens, j % s->head_dim)];
     const int64_t width = s->heads * s->head_dim * (tensor >= DQ && p->stride >= 3 * s->heads * s->head_dim ? 3 : 1);
     for (int64_t i = 0; i < p->whole.count; i++) {
         uint32_t bits;
@@ -257,7 +257,7 @@ static void try_shapes(lab *l, const shape *shapes, size_t n, const attend_bars 
 
 void case_attend_heads(lab *l, const attend_bars *bars) {
     static const shape shapes[] = {
-        {3, 2, 6, 32},  {2, 3, 64, 32}, {2, 2, 65, 32}, {1, 3, 96, 24}, {1, 1, 128, 128}, {1, 2, 33, 100},
+        {3, 2, 6, 32},   {2, 3, 64, 32}, {2, 2, 65, 32}, {1, 3, 96, 24}, {1, 1, 128, 128}, {1, 2, 33, 100},
         {1, 1, 200, 64}, {2, 2, 16, 8},  {1, 2, 31, 13}, {2, 2, 5, 100}, {1, 2, 1, 40},
     };
     try_shapes(l, shapes, sizeof(shapes) / sizeof(shapes[0]), bars);
@@ -277,13 +277,13 @@ typedef struct pointed {
     float *in[4];
 } pointed;
 
-enum { TOKENS = 70, HEAD_DIM = 64, ODD = 66, SCALE = 8 }; /* ODD: a key in the second tile */
+enum { MOST_TOKENS = 70, HEAD_DIM = 64, SCALE = 8 };
 
-static pointed pointed_of(const float *score) {
-    pointed p = {.shape = {1, 1, TOKENS, HEAD_DIM}};
+static pointed pointed_of(int tokens, const float *score) {
+    pointed p = {.shape = {1, 1, tokens, HEAD_DIM}};
     for (int i = 0; i < 4; i++)
-        p.in[i] = calloc(TOKENS * HEAD_DIM, sizeof(float));
-    for (int t = 0; t < TOKENS; t++) {
+        p.in[i] = calloc((size_t)(tokens * HEAD_DIM), sizeof(float));
+    for (int t = 0; t < tokens; t++) {
         p.in[Q][t * HEAD_DIM] = 1.0f;
         p.in[K][t * HEAD_DIM] = score[t] * SCALE;
         for (int e = 0; e < HEAD_DIM; e++) {
@@ -315,10 +315,10 @@ static void expect_finite(lab *l, const attention *a) {
 /* Every row of o is row `of` of V. */
 static void expect_rows_of(lab *l, const attention *a, int of, const char *what) {
     float *o = read_tensor(l, a, O);
-    for (int t = 0; t < TOKENS; t++) {
+    for (int64_t t = 0; t < a->shape.tokens; t++) {
         for (int e = 0; e < HEAD_DIM; e++) {
             const float want = (float)((3 * of + e) % 17 - 8);
-            cr_assert_eq(o[t * HEAD_DIM + e], want, "%s: o[%d, %d] is %g, not %g", what, e, t,
+            cr_assert_eq(o[t * HEAD_DIM + e], want, "%s: o[%d, %ld] is %g, not %g", what, e, (long)t,
                          (double)o[t * HEAD_DIM + e], (double)want);
         }
     }
@@ -327,35 +327,52 @@ static void expect_rows_of(lab *l, const attention *a, int of, const char *what)
 
 static void expect_statistics(lab *l, const attention *a, float max, double inv_sum, const char *what) {
     float *got_max = lab_read(l, a->statistics[ROW_MAX]), *got = lab_read(l, a->statistics[ROW_INV_SUM]);
-    for (int t = 0; t < TOKENS; t++) {
+    for (int64_t t = 0; t < a->shape.tokens; t++) {
         cr_assert_eq(got_max[t], max, "%s: row_max is %g, not %g", what, (double)got_max[t], (double)max);
-        cr_assert(fabs(got[t] - inv_sum) <= 1e-6 * inv_sum, "%s: row_inv_sum is %g, not %g", what, (double)got[t], inv_sum);
+        cr_assert(fabs(got[t] - inv_sum) <= 1e-6 * inv_sum, "%s: row_inv_sum is %g, not %g", what, (double)got[t],
+                  inv_sum);
     }
     free(got_max);
     free(got);
 }
 
-static void try_huge_scores(lab *l, tlob_compute compute) {
-    float score[TOKENS];
+/* dv is the sum of dO for key `of`, which has all the weight, and 0 for the others. */
+static void expect_dv_of(lab *l, const attention *a, int of, const char *what) {
+    float *dv = read_tensor(l, a, DV);
+    for (int64_t t = 0; t < a->shape.tokens; t++) {
+        for (int e = 0; e < HEAD_DIM; e++) {
+            float want = 0.0f;
+            for (int64_t query = 0; t == of && query < a->shape.tokens; query++)
+                want += (float)((query + 5 * e) % 7 - 3);
+            cr_assert_eq(dv[t * HEAD_DIM + e], want, "%s: dv[%d, %ld] is %g, not %g", what, e, (long)t,
+                         (double)dv[t * HEAD_DIM + e], (double)want);
+        }
+    }
+    free(dv);
+}
+
+static void try_huge_scores(lab *l, int tokens, tlob_compute compute) {
+    float score[MOST_TOKENS];
     const char *what = name_of(compute);
-    for (int t = 0; t < TOKENS; t++)
+    const int odd = tokens - 4;
+    for (int t = 0; t < tokens; t++)
         score[t] = t % 3 == 0 ? -1e4f : t % 3 == 1 ? 89.0f : 0.0f;
-    score[3] = score[ODD] = 1e4f; /* two share all: their values are averaged */
+    score[3] = score[odd] = 1e4f; /* two share all: their values are averaged */
     score[4] = 9992.0f;
-    pointed p = pointed_of(score);
+    pointed p = pointed_of(tokens, score);
     attention a = run_pointed(l, &p, compute);
     expect_finite(l, &a);
     expect_statistics(l, &a, 1e4f, 1.0 / (2.0 + exp(-8.0)), what);
 
-    score[ODD] = FLT_MAX / SCALE;
-    p = pointed_of(score);
+    score[odd] = FLT_MAX / SCALE;
+    p = pointed_of(tokens, score);
     a = run_pointed(l, &p, compute);
     expect_finite(l, &a);
-    expect_rows_of(l, &a, ODD, what);
+    expect_rows_of(l, &a, odd, what);
 
-    score[ODD] = -FLT_MAX / SCALE;
+    score[odd] = -FLT_MAX / SCALE;
     score[3] = 2e4f;
-    p = pointed_of(score);
+    p = pointed_of(tokens, score);
     a = run_pointed(l, &p, compute);
     expect_finite(l, &a);
     expect_rows_of(l, &a, 3, what);
@@ -363,40 +380,43 @@ static void try_huge_scores(lab *l, tlob_compute compute) {
     lab_clear(l);
 }
 
-static void try_infinite_scores(lab *l, tlob_compute compute) {
-    float score[TOKENS];
+static void try_infinite_scores(lab *l, int tokens, tlob_compute compute) {
+    float score[MOST_TOKENS];
     const char *what = name_of(compute);
-    for (int t = 0; t < TOKENS; t++)
+    const int odd = tokens - 4;
+    for (int t = 0; t < tokens; t++)
         score[t] = t % 2 ? -INFINITY : 2.0f;
-    score[ODD] = INFINITY; /* as when q k overflows: one-hot, not inf - inf */
-    pointed p = pointed_of(score);
+    score[odd] = INFINITY; /* as when q k overflows: one-hot, not inf - inf */
+    pointed p = pointed_of(tokens, score);
     attention a = run_pointed(l, &p, compute);
-    expect_rows_of(l, &a, ODD, what);
+    expect_rows_of(l, &a, odd, what);
     expect_statistics(l, &a, INFINITY, 1.0, what);
+    expect_dv_of(l, &a, odd, what);
 
-    for (int t = 0; t < TOKENS; t++)
+    for (int t = 0; t < tokens; t++)
         score[t] = -INFINITY; /* all alike */
-    p = pointed_of(score);
+    p = pointed_of(tokens, score);
     a = run_pointed(l, &p, compute);
-    expect_statistics(l, &a, -INFINITY, 1.0 / TOKENS, what);
+    expect_statistics(l, &a, -INFINITY, 1.0 / tokens, what);
     lab_clear(l);
 }
 
-static void try_nan(lab *l, tlob_compute compute) {
-    float score[TOKENS] = {0.0f};
-    pointed p = pointed_of(score);
-    p.in[Q][ODD * HEAD_DIM + 9] = NAN; /* a NaN is not hidden, and stays in its row */
+static void try_nan(lab *l, int tokens, tlob_compute compute) {
+    float score[MOST_TOKENS] = {0.0f};
+    const int odd = tokens - 4;
+    pointed p = pointed_of(tokens, score);
+    p.in[Q][odd * HEAD_DIM + 9] = NAN; /* a NaN is not hidden, and stays in its row */
     attention a = run_pointed(l, &p, compute);
     float *o = read_tensor(l, &a, O);
-    for (int i = 0; i < TOKENS * HEAD_DIM; i++)
-        cr_assert_eq(isnan(o[i]), i / HEAD_DIM == ODD, "%s: o[%d, %d] is %g where q is NaN", name_of(compute),
+    for (int i = 0; i < tokens * HEAD_DIM; i++)
+        cr_assert_eq(isnan(o[i]), i / HEAD_DIM == odd, "%s: o[%d, %d] is %g where q is NaN", name_of(compute),
                      i % HEAD_DIM, i / HEAD_DIM, (double)o[i]);
     free(o);
-    score[ODD] = NAN;
-    p = pointed_of(score);
+    score[odd] = NAN;
+    p = pointed_of(tokens, score);
     a = run_pointed(l, &p, compute);
     o = read_tensor(l, &a, O);
-    for (int i = 0; i < TOKENS * HEAD_DIM; i++)
+    for (int i = 0; i < tokens * HEAD_DIM; i++)
         cr_assert(isnan(o[i]), "%s: o[%d] is %g where a key is NaN", name_of(compute), i, (double)o[i]);
     free(o);
     lab_clear(l);
@@ -404,9 +424,12 @@ static void try_nan(lab *l, tlob_compute compute) {
 
 void case_attend_extremes(lab *l) {
     static const tlob_compute computes[] = {TLOB_COMPUTE_FP32, TLOB_COMPUTE_TF32};
+    static const int tokens[] = {40, MOST_TOKENS}; /* less than a tile, and more */
     for (int i = 0; i < 2; i++) {
-        try_huge_scores(l, computes[i]);
-        try_infinite_scores(l, computes[i]);
-        try_nan(l, computes[i]);
+        for (int j = 0; j < 2; j++) {
+            try_huge_scores(l, tokens[j], computes[i]);
+            try_infinite_scores(l, tokens[j], computes[i]);
+            try_nan(l, tokens[j], computes[i]);
+        }
     }
 }
