@@ -81,8 +81,25 @@ static double parts(int64_t size, int64_t of) {
     return (double)((size - 1) / of + 1);
 }
 
+/** Of kernels for products with a vector, which have no tiles: those that the library itself proposes the most. */
+static double estimate_vector(const tlob_plan_key *p, const tlob_algo_config *config) {
+    double outputs = (double)p->m * (double)p->n * (double)p->batch;
+    double split = (double)config->split_k, depth = parts(p->k, config->split_k);
+    if (p->m > 1 && p->n > 1)
+        return DBL_MAX;
+    if (config->id == 14 && config->custom == 0)
+        return 2.75 + 8e-4 * depth + 2.3e-3 * split + 8e-3 * outputs;
+    if (config->id == 13 && config->custom == 75 && config->split_k == 1)
+        return 1.7 + 2.7e-4 * depth + 8e-4 * outputs;
+    if (config->id == 13 && config->custom == 73 && config->split_k == 1)
+        return 1.6 + 6e-4 * depth + 4.5e-4 * outputs;
+    return DBL_MAX;
+}
+
 double tlob_algo_estimate(const tlob_plan_key *p, const tlob_algo_config *config, int multiprocessors) {
     int rows, columns, depth, steps;
+    if (!config->tile)
+        return estimate_vector(p, config);
     if (config->custom || !tlob_algo_tile(config->tile, &rows, &columns) ||
         !tlob_algo_stages(config->stages, &depth, &steps))
         return DBL_MAX;

@@ -158,10 +158,12 @@ static void add_splits(candidates *all, const tlob_plan_key *key, const caps *c,
                        int multiprocessors, int64_t workspace_bytes) {
     static const int some[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
     enum { SOME = sizeof(some) / sizeof(some[0]) };
-    int rows = 0, columns = 0, depth = 0, steps = 0;
+    int rows = 1, columns = 1, depth = 32, steps; /* of kernels for vectors, which have no tiles */
+    bool vector = !config.tile && (key->m == 1 || key->n == 1);
     config.reduction = c->split_k ? stable_reduction(c->reductions) : CUBLASLT_REDUCTION_SCHEME_NONE;
-    if (config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE || !tlob_algo_tile(config.tile, &rows, &columns) ||
-        !tlob_algo_stages(config.stages, &depth, &steps))
+    if (config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE ||
+        (!vector && (!tlob_algo_tile(config.tile, &rows, &columns) ||
+                     !tlob_algo_stages(config.stages, &depth, &steps))))
         return;
     double tiles = (double)((key->m - 1) / rows + 1) * (double)((key->n - 1) / columns + 1) * (double)key->batch;
     double part = (double)key->m * (double)key->n * (double)key->batch * sizeof(float);

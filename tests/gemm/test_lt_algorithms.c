@@ -435,6 +435,19 @@ Test(algorithms, the_number_of_multiprocessors_counts) {
     cr_assert_lt(tlob_algo_estimate(&key, &config, 132), tlob_algo_estimate(&key, &config, 16));
 }
 
+/* Kernels for vectors have no tiles, and would come last but for an estimate of their own. */
+Test(algorithms, products_with_a_vector_have_kernels_of_their_own) {
+    tlob_plan_key key = {.m = 1, .n = 256, .k = 4096, .batch = 1}, dot = {.m = 1, .n = 1, .k = 65536, .batch = 1};
+    const tlob_algo_config tile = {.id = 21, .tile = 15, .stages = 12, .split_k = 16};
+    const tlob_algo_config vector = {.id = 13, .custom = 75, .split_k = 1};
+    const tlob_algo_config split = {.id = 14, .split_k = 128}, whole = {.id = 14, .split_k = 1};
+    cr_assert_lt(tlob_algo_estimate(&key, &vector, 132), tlob_algo_estimate(&key, &tile, 132));
+    cr_assert_lt(tlob_algo_estimate(&dot, &split, 132), tlob_algo_estimate(&dot, &vector, 132));
+    cr_assert_lt(tlob_algo_estimate(&dot, &split, 132), tlob_algo_estimate(&dot, &whole, 132));
+    key.m = 2;
+    cr_assert_gt(tlob_algo_estimate(&key, &vector, 132), tlob_algo_estimate(&key, &tile, 132));
+}
+
 /* --- entries from files ---------------------------------------------------------------------------------------- */
 
 static bool offer(const tlob_algorithm *entry, char why[256]) {
