@@ -6,7 +6,7 @@ struct row_statistics {
 };
 
 /** A row's dO . O, each of its four lanes a quarter. */
-static __device__ float row_dot(const float *d_o, const float *o, int head_dim, bool vectors) {
+static inline __device__ float row_dot(const float *d_o, const float *o, int head_dim, bool vectors) {
     float sum = 0.0f;
     if (vectors) {
         for (int e = threadIdx.x % 4 * 4; e < head_dim; e += 16) {
@@ -21,7 +21,7 @@ static __device__ float row_dot(const float *d_o, const float *o, int head_dim, 
 }
 
 /** Reads a row's statistics and works out row_dot, also for key_kernel; rows past the last have its. */
-static __device__ row_statistics statistics_of(const tlob_attend_args &x, const tiling &t, const own_place &at) {
+static inline __device__ row_statistics statistics_of(const tlob_attend_args &x, const tiling &t, const own_place &at) {
     row_statistics s;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
