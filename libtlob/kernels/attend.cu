@@ -286,10 +286,10 @@ template <class Pass> static int run_sized(struct CUstream_st *stream, const tlo
     return fit ? run<Pass, 128, false, true>(stream, x) : run<Pass, 128, false, false>(stream, x);
 }
 
-/* Where tiles are faster than threads, as measured on an H200: short groups leave most of a tile empty. A row of more
- * than 64 elements does not fit in a thread's registers. */
+/* Where tiles are faster than threads, as measured on an H200: few or short tokens leave most of a tile empty, but rows
+ * of more than 64 elements do not fit in a thread's registers. */
 static bool tiles_pay(int64_t tokens, int64_t head_dim) {
-    return head_dim > 64 ? tokens >= 4 : head_dim >= 4 && tokens >= 16 && tokens * head_dim >= 512;
+    return head_dim > 64 ? tokens >= 4 : head_dim > 4 && tokens >= 16 && tokens * head_dim >= 384;
 }
 
 /* Whether the tiled kernels serve this shape on the current device: by the code that runs there and not by the device,

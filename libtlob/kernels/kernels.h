@@ -54,8 +54,8 @@ typedef struct tlob_attend_layout {
  *     TIME with Q, K and V as row slices of one [3 d_out, N]: likewise, but in.outer_stride and in.token_stride are
  *                                            three times as large
  *
- * Row r = g*tokens + t of the statistics belongs to token t of group g. No operand needs more
- * alignment than a float's; where every token starts at a multiple of 16 bytes, a device moves four at once.
+ * Row r = g*tokens + t of the statistics belongs to token t of group g. An operand needs no more alignment
+ * than a float; where all of them start, and step, by multiples of 16 bytes, a device moves four floats at once.
  */
 typedef struct tlob_attend_args {
     int64_t groups, tokens;
