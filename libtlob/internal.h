@@ -145,7 +145,7 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
 }
 
 /**
- * A visit to the device that makes or frees something there. While another stream is captured in global mode, be it by
+ * A visit to the device that makes or frees something there, or waits for it. While another stream is captured in global mode, be it by
  * another thread, CUDA would refuse that and spoil the capture; neither concerns the other, so this thread says that it
  * knows (cudaThreadExchangeStreamCaptureMode).
  */

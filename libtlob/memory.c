@@ -141,11 +141,11 @@ tlob_status tlob_staging_acquire(tlob_staging *staging, void **host) {
     if (status != TLOB_OK)
         return status;
     if (staging->in_flight) {
-        void *previous;
-        if ((status = tlob_enter(ctx, &previous)) != TLOB_OK)
+        tlob_visit visit;
+        if ((status = tlob_enter_cold(ctx, &visit)) != TLOB_OK)
             return status;
         status = tlob_fail_cuda(ctx->space, ctx->space->event_wait(staging->event), "cudaEventSynchronize");
-        tlob_leave(ctx, previous);
+        tlob_leave_cold(ctx, &visit);
         if (status != TLOB_OK)
             return status;
         staging->in_flight = false;

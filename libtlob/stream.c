@@ -215,12 +215,12 @@ tlob_status tlob_stream_sync(tlob_stream *stream) {
         status = tlob_refuse_capture(stream->ctx, stream->cuda_stream, "tlob_stream_sync", "wait after the capture");
     if (status != TLOB_OK)
         return status;
-    void *previous;
-    if ((status = tlob_enter(stream->ctx, &previous)) != TLOB_OK)
+    tlob_visit visit;
+    if ((status = tlob_enter_cold(stream->ctx, &visit)) != TLOB_OK)
         return status;
     const tlob_space *space = stream->ctx->space;
     status = tlob_fail_cuda(space, space->stream_sync(stream->cuda_stream), "cudaStreamSynchronize");
-    tlob_leave(stream->ctx, previous);
+    tlob_leave_cold(stream->ctx, &visit);
     return status;
 }
 

@@ -27,12 +27,12 @@ static __host__ __device__ int64_t rows_covered(tlob_epilogue e, int64_t m) {
     return e == TLOB_EPILOGUE_RELU_AUX_BIAS ? (m + 31) / 32 * 32 : m;
 }
 
-template <tlob_epilogue E> static __global__ void elementwise(tlob_finish_args a) {
+template <tlob_epilogue E, class Index>
+static __global__ void elementwise(tlob_finish_args a, Index rows, Index columns, Index count) {
     const tlob_gemm &g = a.gemm;
-    const int64_t rows = rows_covered(E, g.m);
-    TLOB_GRID_LOOP(i, rows * g.n * g.batch) {
-        int64_t all_columns = i / rows, row = i - all_columns * rows;
-        int64_t matrix = all_columns / g.n, column = all_columns - matrix * g.n;
+    TLOB_GRID_LOOP_OF(Index, i, count) {
+        Index all_columns = i / rows, row = i - all_columns * rows;
+        Index matrix = all_columns / columns, column = all_columns - matrix * columns;
         float *d = a.x.d + matrix * g.stride_c + column * g.ldc + row;
         float z = 0.0f;
         if (row < g.m)
@@ -57,8 +57,16 @@ template <tlob_epilogue E> static __global__ void elementwise(tlob_finish_args a
     }
 }
 
+template <tlob_epilogue E, class Index>
+static int each_element_of(struct CUstream_st *stream, const tlob_finish_args &a, int64_t count) {
+    return launch(stream, count, TLOB_BLOCK, elementwise<E, Index>, a, (Index)rows_covered(E, a.gemm.m),
+                  (Index)a.gemm.n, (Index)count);
+}
+
 template <tlob_epilogue E> static int each_element(struct CUstream_st *stream, const tlob_finish_args &a) {
-    return launch(stream, rows_covered(E, a.gemm.m) * a.gemm.n * a.gemm.batch, TLOB_BLOCK, elementwise<E>, a);
+    const int64_t count = rows_covered(E, a.gemm.m) * a.gemm.n * a.gemm.batch;
+    return tlob_index_fits(count) ? each_element_of<E, uint32_t>(stream, a, count)
+                                  : each_element_of<E, int64_t>(stream, a, count);
 }
 
 /* --- sums ------------------------------------------------------------------------------------------------------ */

@@ -12,9 +12,19 @@
 /** More blocks than any device runs at once; the rest of a longer range is the kernel's grid-stride loop's. */
 #define TLOB_MAX_BLOCKS 32768
 
-/** The loop over [0, count) in every kernel that launch() starts. */
-#define TLOB_GRID_LOOP(i, count)                                                                                       \
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (int64_t)gridDim.x * blockDim.x)
+/** The loop over [0, count) in every kernel that launch() starts, with an index of type `Index`. */
+#define TLOB_GRID_LOOP_OF(Index, i, count)                                                                             \
+    for (Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (Index)gridDim.x * blockDim.x)
+
+#define TLOB_GRID_LOOP(i, count) TLOB_GRID_LOOP_OF(int64_t, i, count)
+
+/**
+ * Whether uint32_t will do as the index of a loop over [0, count): a division in 64 bits costs what dozens of floats cost
+ * to copy. A step of the loop is below 2^24, so that no index passes 2^32.
+ */
+static inline bool tlob_index_fits(int64_t count) {
+    return count <= (int64_t)1 << 31;
+}
 
 /**
  * Enqueues `kernel` with a thread for each of `count` indices; nothing for none. Returns the launch's own error, not

@@ -3,17 +3,17 @@
 #include "libtlob/kernels/table.h"
 
 /**
- * One block sums one chunk of columns for up to 256 rows: out[i + chunk*m] = scale * sum of the chunk. With few rows
- * the threads are lanes x rows, so that neighbours read neighbouring floats whatever m is: m = 3 is as fast as m = 1.
- * Lanes walk the columns in order and meet in a tree of fixed shape.
+ * One block sums one chunk of columns for up to 32 rows: out[i + chunk*m] = scale * sum of the chunk. The threads are
+ * lanes x rows, so that neighbours read neighbouring floats whatever m is: m = 3 is as fast as m = 1. Lanes walk the
+ * columns in order and meet in a tree of fixed shape.
  */
 static __global__ void __launch_bounds__(TLOB_BLOCK)
     row_sum(int64_t m, int64_t n, int64_t chunks, const float *x, float scale, float *out) {
     __shared__ float sums[TLOB_BLOCK];
-    int64_t tiles = (m - 1) / TLOB_BLOCK + 1;
+    int64_t tiles = (m - 1) / TLOB_ROW_SUM_ROWS + 1;
     for (int64_t work = blockIdx.x; work < tiles * chunks; work += gridDim.x) {
-        int64_t first_row = work / chunks * TLOB_BLOCK, chunk = work % chunks;
-        int rows = m - first_row < TLOB_BLOCK ? (int)(m - first_row) : TLOB_BLOCK;
+        int64_t first_row = work / chunks * TLOB_ROW_SUM_ROWS, chunk = work % chunks;
+        int rows = m - first_row < TLOB_ROW_SUM_ROWS ? (int)(m - first_row) : TLOB_ROW_SUM_ROWS;
         int lanes = TLOB_BLOCK / rows;
         int row = threadIdx.x % rows, lane = threadIdx.x / rows;
         int64_t width = (n + chunks - 1) / chunks;
@@ -37,13 +37,13 @@ static __global__ void __launch_bounds__(TLOB_BLOCK)
 
 static int one_level(struct CUstream_st *stream, int64_t m, int64_t n, int64_t chunks, const float *x, float scale,
                      float *out) {
-    int64_t tiles = (m - 1) / TLOB_BLOCK + 1;
+    int64_t tiles = (m - 1) / TLOB_ROW_SUM_ROWS + 1;
     return launch(stream, tiles * chunks * TLOB_BLOCK, TLOB_BLOCK, row_sum, m, n, chunks, x, scale, out);
 }
 
 extern "C" int tlob_cuda_row_sum(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale,
                                  float *partial, float *out) {
-    int64_t chunks = tlob_row_sum_chunks(n);
+    int64_t chunks = tlob_row_sum_chunks(m, n);
     if (m < 1)
         return 0;
     if (chunks == 1)

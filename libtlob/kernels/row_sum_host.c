@@ -2,7 +2,7 @@
 #include "libtlob/kernels/table.h"
 
 int64_t tlob_row_sum_scratch(int64_t m, int64_t n) {
-    int64_t chunks = tlob_row_sum_chunks(n);
+    int64_t chunks = tlob_row_sum_chunks(m, n);
     return m < 1 || chunks == 1 ? 1 : m * chunks;
 }
 
