@@ -3,39 +3,39 @@
 /** The statistics of the two rows that a lane has a part of. */
 struct row_statistics {
     float max[2], inv_sum[2], dot[2];
-};
 
-/** A row's dO . O, each of its four lanes a quarter. */
-static __device__ float row_dot(const float *d_o, const float *o, int head_dim, bool vectors) {
-    float sum = 0.0f;
-    if (vectors) {
-        for (int e = threadIdx.x % 4 * 4; e < head_dim; e += 16) {
-            const float4 a = *(const float4 *)(d_o + e), b = *(const float4 *)(o + e);
-            sum = fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, fmaf(a.w, b.w, sum))));
+    /** A row's dO . O, each of its four lanes a quarter. */
+    static __device__ float dot_of(const float *d_o, const float *o, int head_dim, bool vectors) {
+        float sum = 0.0f;
+        if (vectors) {
+            for (int e = threadIdx.x % 4 * 4; e < head_dim; e += 16) {
+                const float4 a = *(const float4 *)(d_o + e), b = *(const float4 *)(o + e);
+                sum = fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, fmaf(a.w, b.w, sum))));
+            }
+        } else {
+            for (int e = threadIdx.x % 4; e < head_dim; e += 4)
+                sum = fmaf(d_o[e], o[e], sum);
         }
-    } else {
-        for (int e = threadIdx.x % 4; e < head_dim; e += 4)
-            sum = fmaf(d_o[e], o[e], sum);
+        return row_sum(sum);
     }
-    return row_sum(sum);
-}
 
-/** Reads a row's statistics and works out row_dot, also for key_kernel; rows past the last have its. */
-static __device__ row_statistics statistics_of(const tlob_attend_args &x, const tiling &t, const own_place &at) {
-    row_statistics s;
+    /** Reads a row's statistics and works out row_dot, also for key_kernel; rows past the last have its. */
+    static __device__ row_statistics of(const tlob_attend_args &x, const tiling &t, const own_place &at) {
+        row_statistics s;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int64_t token = at.first + at.warp_row + upper_row() + 8 * half;
-        const int64_t there = token < x.tokens ? token : x.tokens - 1, row = at.group.row + there;
-        const int64_t out = at.group.out + there * x.out.token_stride;
-        s.max[half] = x.row_max[row];
-        s.inv_sum[half] = x.row_inv_sum[row];
-        s.dot[half] = row_dot(x.d_o + out, x.o + out, (int)x.head_dim, t.vectors);
-        if (first_column() == 0 && token < x.tokens)
-            x.row_dot[row] = s.dot[half];
+        for (int half = 0; half < 2; half++) {
+            const int64_t token = at.first + at.warp_row + upper_row() + 8 * half;
+            const int64_t there = token < x.tokens ? token : x.tokens - 1, row = at.group.row + there;
+            const int64_t out = at.group.out + there * x.out.token_stride;
+            s.max[half] = x.row_max[row];
+            s.inv_sum[half] = x.row_inv_sum[row];
+            s.dot[half] = dot_of(x.d_o + out, x.o + out, (int)x.head_dim, t.vectors);
+            if (first_column() == 0 && token < x.tokens)
+                x.row_dot[row] = s.dot[half];
+        }
+        return s;
     }
-    return s;
-}
+};
 
 /** dq = scale * sum over keys of dS k, with dS = P * (dP - rowsum(dP * P)) and rowsum(dP * P) = dO . O. */
 struct query_kernel : walking_kernel<2> {
@@ -59,7 +59,7 @@ struct query_kernel : walking_kernel<2> {
         tiles::own_tile::fetch(shared + tiles::own_tile::size, d_o.first + at.first * d_o.stride, d_o.stride, at.left,
                                d, t.vectors);
 
-        const row_statistics row = statistics_of(x, t, at);
+        const row_statistics row = row_statistics::of(x, t, at);
         float dq[D / 8][4] = {};
         tiles::walk(x, t, shared, OWN_TILES, k, v, [&](const float *keys, const float *values, int64_t, int left) {
             if (at.warp_left <= 0)
@@ -159,7 +159,7 @@ struct group_kernel {
         own_tile::fetch(k, x.k + at.group.in, stride, at.left, d, t.vectors);
         own_tile::fetch(v, x.v + at.group.in, stride, at.left, d, t.vectors);
         own_tile::fetch(d_o, x.d_o + at.group.out, x.out.token_stride, at.left, d, t.vectors);
-        const row_statistics row = statistics_of(x, t, at);
+        const row_statistics row = row_statistics::of(x, t, at);
         wait_for_copies();
         for (int i = 0; !FP32 && i < 4; i++)
             own_tile::round(shared + i * own_tile::size);
