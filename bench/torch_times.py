@@ -17,6 +17,7 @@ def parse_arguments(doc):
     parser.add_argument("--compute", choices=["tf32", "fp32"], default="tf32")
     parser.add_argument("--repeat", type=int, default=101)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", help="names of the cases to time, separated by commas; all where not given")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.repeat < 1:
@@ -126,12 +127,19 @@ def run(torch, options, make_cases):
         print(", ".join("%s %s" % item for item in versions.items()))
         print("%-12s %7s  %-7s  forward, then forward and backward: median [quartiles] in us" % ("what", "N", "mode"))
     rows = []
+    wanted = options.cases.split(",") if options.cases else None
     for case in make_cases():
+        if wanted and case.name not in wanted:
+            continue
         for mode in ("eager", "compile", "graph"):
             rows.append(time_case(torch, case, mode, options))
             if not options.json:
                 report(rows[-1])
     if options.json:
         print(json.dumps({**versions, "results": rows}, indent=1))
+    missing = set(wanted or ()) - {row["what"] for row in rows}
+    if missing:
+        print(f"{sys.argv[0]}: there is no case {', '.join(sorted(missing))}", file=sys.stderr)
+        return 1
     failed = [row for row in rows if any(isinstance(row[work], str) for work in WORKS)]
     return 1 if failed else 0
