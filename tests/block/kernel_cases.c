@@ -51,6 +51,7 @@ static attention attention_of(lab *l, const tlob_block_shape *s, int64_t samples
         .in = layout,
         .out = layout,
         .compute = TLOB_COMPUTE_FP32,
+        .tiles = l->ctx->attend_has_tiles,
         .q = a.tensors[Q].at,
         .k = a.tensors[K].at,
         .v = a.tensors[V].at,
