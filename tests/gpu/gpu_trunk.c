@@ -123,8 +123,8 @@ Test(gpu_trunk, operands_of_the_host_are_refused) {
 
 /* --- launches -------------------------------------------------------------------------------------------------- */
 
-/* The kernels of a graph: libtlob's that finish what a product left, libtlob's others, the vendor's. And how many of the
- * others are attention, and how many of those in tiles. */
+/* The kernels of a graph: libtlob's that finish what a product left, libtlob's others, the vendor's. Of the others, how
+ * many are attention, and how many of those in tiles. */
 typedef struct launches {
     int affine, finish, others, vendor;
     int attention, tiled;
