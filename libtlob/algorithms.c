@@ -37,10 +37,11 @@ static void log_line(void *user, tlob_log_level level, const char *line) {
 }
 
 tlob_status tlob_shared_attach(tlob_context *ctx) {
-    void *previous;
-    tlob_status status = tlob_enter(ctx, &previous);
+    tlob_visit visit;
+    tlob_status status = tlob_enter_cold(ctx, &visit);
     if (status != TLOB_OK)
         return status;
+    ctx->attend_has_tiles = ctx->space->kernels->attend_has_tiles();
     status = tlob_fail_cuda(ctx->space, ctx->space->describe(ctx->home.device, &ctx->device),
                             "cudaGetDeviceProperties");
     const tlob_shared_params params = {
@@ -55,7 +56,7 @@ tlob_status tlob_shared_attach(tlob_context *ctx) {
     for (int i = 0; i < ctx->n_backends && status == TLOB_OK; i++)
         if (ctx->backends[i]->attach)
             status = ctx->backends[i]->attach(&ctx->shared[i], &params);
-    tlob_leave(ctx, previous);
+    tlob_leave_cold(ctx, &visit);
     return status;
 }
 

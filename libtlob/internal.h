@@ -100,6 +100,7 @@ struct tlob_context {
     const tlob_space *space;
     tlob_home home;
     tlob_device_info device;         /**< all 0 on the host */
+    bool attend_has_tiles;           /**< what the kernel of that name says of the device */
     tlob_settings settings;
     tlob_log_fn log;
     void *log_user;
@@ -145,9 +146,9 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
 }
 
 /**
- * A visit to the device that makes or frees something there, or waits for it. While another stream is captured in global mode, be it by
- * another thread, CUDA would refuse that and spoil the capture; neither concerns the other, so this thread says that it
- * knows (cudaThreadExchangeStreamCaptureMode).
+ * A visit to the device that makes or frees something there, or waits for it. While another stream is captured in
+ * global mode, be it by another thread, CUDA would refuse that and spoil the capture; neither concerns the other, so
+ * this thread says that it knows (cudaThreadExchangeStreamCaptureMode).
  */
 typedef struct tlob_visit {
     void *previous;
@@ -290,7 +291,7 @@ tlob_status tlob_config_read(const char *path, tlob_config *config);
 
 /* --- algorithms (algorithms.c) --------------------------------------------------------------------------------------- */
 
-/** Describes the device, and has every backend make what its lanes share. */
+/** Describes the device and its kernels, and has every backend make what its lanes share. */
 tlob_status tlob_shared_attach(tlob_context *ctx);
 
 /** Gives it all back, as far as it has come. No lane is open any more. */

@@ -51,15 +51,23 @@ tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, ui
     return tlob_uniform(stream, fan_in * fan_out, bound, seed, space, w);
 }
 
+static tlob_attend_args on_device(const tlob_stream *stream, const tlob_attend_args *args) {
+    tlob_attend_args own = *args;
+    own.tiles = stream->ctx->attend_has_tiles;
+    return own;
+}
+
 tlob_status tlob_attend_forward(tlob_stream *stream, const tlob_attend_args *args) {
     const tlob_space *space = stream->ctx->space;
-    int code = space->kernels->attend_forward(stream->cuda_stream, args);
+    const tlob_attend_args own = on_device(stream, args);
+    int code = space->kernels->attend_forward(stream->cuda_stream, &own);
     return tlob_fail_cuda(space, code, "kernel attend_forward");
 }
 
 tlob_status tlob_attend_backward(tlob_stream *stream, const tlob_attend_args *args) {
     const tlob_space *space = stream->ctx->space;
-    int code = space->kernels->attend_backward(stream->cuda_stream, args);
+    const tlob_attend_args own = on_device(stream, args);
+    int code = space->kernels->attend_backward(stream->cuda_stream, &own);
     return tlob_fail_cuda(space, code, "kernel attend_backward");
 }
 

@@ -71,6 +71,7 @@ tlob_status tlob_uniform(tlob_stream *stream, int64_t count, double bound, uint6
 /** W ~ U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010). */
 tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, uint64_t seed, uint32_t space, float *w);
 
+/** `tiles` of the arguments is filled in from the context. */
 tlob_status tlob_attend_forward(tlob_stream *stream, const tlob_attend_args *args);
 tlob_status tlob_attend_backward(tlob_stream *stream, const tlob_attend_args *args);
 

@@ -292,11 +292,12 @@ static bool tiles_pay(int64_t tokens, int64_t head_dim) {
     return head_dim > 64 ? tokens >= 4 : head_dim > 4 && tokens >= 16 && tokens * head_dim >= 384;
 }
 
-/* Whether the tiled kernels serve this shape on the current device: by the code that runs there and not by the device,
- * since a newer one may run what was compiled for an older. */
 static bool tiles_serve(const tlob_attend_args *x) {
-    if (!tiles_pay(x->tokens, x->head_dim))
-        return false;
+    return x->tiles && tiles_pay(x->tokens, x->head_dim);
+}
+
+/* By the code that runs there and not by the device, since a newer one may run what was compiled for an older. */
+extern "C" bool tlob_cuda_attend_has_tiles(void) {
     cudaFuncAttributes compiled;
     if (cudaFuncGetAttributes(&compiled, attend<forward_pass, 1, true, false>) == cudaSuccess)
         return compiled.ptxVersion * 10 >= TLOB_ATTEND_TILES_ARCH;

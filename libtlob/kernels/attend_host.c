@@ -115,6 +115,10 @@ static void backward_keys(const tlob_attend_args *x, int64_t group, int64_t firs
     }
 }
 
+bool tlob_host_attend_has_tiles(void) {
+    return false;
+}
+
 int tlob_host_attend_forward(struct CUstream_st *stream, const tlob_attend_args *args) {
     (void)stream;
     for (int64_t group = 0; group < args->groups; group++) {

@@ -423,14 +423,16 @@ template <class Kernel, int D, bool FP32> static int run(struct CUstream_st *str
     constexpr int own = Kernel::own_floats(D) * (int)sizeof(float);
     constexpr int walked = Kernel::WALKS ? 2 * tile<WALK, D>::size * (int)sizeof(float) : 0;
     static_assert(own + walked <= SHARED_MAX, "a tile of its own and one to walk through must fit");
+    constexpr int most_buffers = own + 2 * walked <= SHARED_MAX ? 2 : 1, most = own + most_buffers * walked;
     const int64_t own_tiles = (x->tokens - 1) / OWN + 1, blocks = x->groups * own_tiles;
     if (blocks <= 0)
         return 0;
     if (blocks > INT32_MAX)
         return (int)cudaErrorInvalidConfiguration;
-    const int buffers = x->tokens > WALK && own + 2 * walked <= SHARED_MAX ? 2 : 1;
+    const int buffers = x->tokens > WALK ? most_buffers : 1;
     void (*kernel)(tlob_attend_args, tiling) = attend_tiled<Kernel, D, FP32>;
-    int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, own + buffers * walked));
+    /* The same for every shape: threads share a kernel's attributes, and another may launch it with both buffers. */
+    int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
     if (code)
         return code;
     const tiling t = {(float)(1.0 / sqrt((double)x->head_dim)), (int)own_tiles, buffers, vectors_fit(x)};

@@ -6,6 +6,7 @@
 #ifndef TLOB_KERNELS_H
 #define TLOB_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -63,6 +64,7 @@ typedef struct tlob_attend_args {
     int64_t inner;
     tlob_attend_layout in, out;
     tlob_compute compute;   /**< TF32: products may round their inputs to TF32; FP32: they keep a float's accuracy */
+    bool tiles;             /**< what attend_has_tiles says of the device; the same for both passes */
     const float *q, *k, *v;
     float *o;               /**< forward: written; backward: read */
     float *row_max;         /**< [groups*tokens] largest scaled score of the row: forward writes, backward reads */
@@ -98,6 +100,8 @@ typedef struct tlob_adam_args {
 typedef struct tlob_kernels {
     int (*affine)(struct CUstream_st *stream, const tlob_affine_args *args);
     int (*finish)(struct CUstream_st *stream, const tlob_finish_args *args);
+    /** Whether the code for the current device has the attention in tiles. Asks CUDA: for once, not for every call. */
+    bool (*attend_has_tiles)(void);
     int (*attend_forward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);

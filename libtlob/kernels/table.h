@@ -11,6 +11,7 @@ extern "C" {
 #define TLOB_KERNEL_LIST(space)                                                                                        \
     int tlob_##space##_affine(struct CUstream_st *stream, const tlob_affine_args *args);                               \
     int tlob_##space##_finish(struct CUstream_st *stream, const tlob_finish_args *args);                               \
+    bool tlob_##space##_attend_has_tiles(void);                                                                        \
     int tlob_##space##_attend_forward(struct CUstream_st *stream, const tlob_attend_args *args);                       \
     int tlob_##space##_attend_backward(struct CUstream_st *stream, const tlob_attend_args *args);                      \
     int tlob_##space##_cross_entropy(struct CUstream_st *stream, const tlob_xent_args *args);                          \
@@ -27,6 +28,7 @@ TLOB_KERNEL_LIST(cuda);
 #define TLOB_KERNEL_TABLE(space)                                                                                       \
     {                                                                                                                  \
         .affine = tlob_##space##_affine, .finish = tlob_##space##_finish,                                              \
+        .attend_has_tiles = tlob_##space##_attend_has_tiles,                                                           \
         .attend_forward = tlob_##space##_attend_forward, .attend_backward = tlob_##space##_attend_backward,            \
         .cross_entropy = tlob_##space##_cross_entropy, .row_sum = tlob_##space##_row_sum, .adam = tlob_##space##_adam, \
         .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform,                                    \

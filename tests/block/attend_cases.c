@@ -158,6 +158,7 @@ static attention attention_of(lab *l, const shape *s, const arrangement *how, tl
         .in = {.inner_stride = s->head_dim, .outer_stride = s->tokens * in_stride, .token_stride = in_stride},
         .out = {.inner_stride = s->head_dim, .outer_stride = s->tokens * out_stride, .token_stride = out_stride},
         .compute = compute,
+        .tiles = l->ctx->attend_has_tiles,
         .q = at[Q],
         .k = at[K],
         .v = at[V],

@@ -1027,6 +1027,8 @@ Test(cli, bench_trunk_on_the_host) {
     r = run_good("%s --json", small);
     cr_expect(strstr(r->out, "\"stacked\":") && strstr(r->out, "\"separate\":"), "%s", r->out);
     cr_expect(strstr(r->out, "\"samples\":\t7"), "%s", r->out);
+    r = run("$T bench trunk --device host --seq 1073741824 --samples 16777216"); // 2^64 bytes of x, and more of Q, K, V
+    expect_failure(r, 1, "an array would exceed 2^63 bytes", "a size that overflows");
 }
 
 Test(cli, bench_of_what_the_gpu_alone_has_is_refused_on_the_host) {

@@ -1,7 +1,9 @@
 /* Linear layers and multi-head attention on a device: the oracle's cases in FP32, the reference values in TF32 too, and
- * what only a device has: which kernels are launched, and captures. */
+ * what only a device has: which kernels are launched, captures, and threads that launch the same kernels. */
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,9 +123,12 @@ Test(gpu_trunk, operands_of_the_host_are_refused) {
 
 /* --- launches -------------------------------------------------------------------------------------------------- */
 
-/* The kernels of a graph: libtlob's that finish what a product left, libtlob's others, the vendor's. */
+/* The kernels of a graph: libtlob's that finish what a product left, libtlob's others, the vendor's. Of the others, how
+ * many are attention, and how many of those in tiles. */
 typedef struct launches {
     int affine, finish, others, vendor;
+    int attention, tiled;
+    bool has_tiles; /* what the context says of the device */
 } launches;
 
 typedef struct driver_calls {
@@ -155,6 +160,8 @@ static void count_kernel(const driver_calls *driver, cudaGraphNode_t node, launc
     n->affine += strstr(name, "tlob_affine_args") != NULL;
     n->finish += strstr(name, "tlob_finish_args") != NULL;
     n->others += strstr(name, "tlob_attend_args") || strstr(name, "row_sum");
+    n->attention += strstr(name, "tlob_attend_args") != NULL;
+    n->tiled += strstr(name, "attend_tiled") != NULL;
     n->vendor += !strstr(name, "tlob_") && !strstr(name, "row_sum");
 }
 
@@ -197,6 +204,7 @@ static launches launches_of(const char *policy, tlob_mha_projection projection, 
         if (type == cudaGraphNodeTypeKernel)
             count_kernel(&driver, nodes[i], &n);
     }
+    n.has_tiles = gpu.ctx->attend_has_tiles;
     CUDA_OK(cudaGraphDestroy(graph));
     tlob_mha_destroy(&r.mha);
     lab_close(&gpu);
@@ -246,6 +254,8 @@ static void expect_launches(const char *what, tlob_mha_projection projection, pa
     cr_assert_eq(classic.finish, finish, "%s: classic launches %d epilogue kernels, not %d", what, classic.finish,
                  finish);
     cr_assert_eq(classic.others, lt.others);
+    cr_assert_eq(lt.tiled, lt.has_tiles ? lt.attention : 0, "%s: %d kernels of the attention, %d of them in tiles",
+                 what, lt.attention, lt.tiled);
     cr_assert(!exact || all(&classic) - all(&lt) == affine + finish,
               "%s: %d kernels on classic and %d on cublaslt, %d and %d of them the vendor's", what, all(&classic),
               all(&lt), classic.vendor, lt.vendor);
@@ -316,4 +326,57 @@ Test(gpu_trunk, captured_passes_have_the_bits_of_eager_ones) {
     }
     free(x);
     free(dy);
+}
+
+/* --- threads --------------------------------------------------------------------------------------------------- */
+
+/* Forward passes again and again, on a thread and a stream of their own. */
+typedef struct racer {
+    int64_t seq;
+    tlob_mha *mha;
+    tlob_stream *stream;
+    const float *weights, *x;
+    float *y;
+    tlob_status status;
+    char message[512];
+} racer;
+
+static void *race(void *user) {
+    racer *r = user;
+    for (int i = 0; i < 5000 && r->status == TLOB_OK; i++)
+        r->status = tlob_mha_forward(r->mha, r->stream, r->weights, r->x, 1, r->y);
+    if (r->status == TLOB_OK)
+        r->status = tlob_stream_sync(r->stream);
+    if (r->status != TLOB_OK)
+        snprintf(r->message, sizeof(r->message), "%s", tlob_last_error()->message);
+    return NULL;
+}
+
+/* A group that one tile holds takes less shared memory than one whose next tile comes while one is used: of the same
+ * kernel, whose limit all threads share. */
+Test(gpu_trunk, short_and_long_groups_at_the_same_time) {
+    NEED_GPU();
+    enum { FEATURES = 64 };
+    racer racers[] = {{.seq = 16}, {.seq = 256}};
+    pthread_t threads[2];
+    lab_open_cuda(&gpu, "threshold");
+    for (int i = 0; i < 2; i++) {
+        racer *r = &racers[i];
+        const tlob_mha_shape shape = {.dim = FEATURES, .heads = 1, .seq = r->seq};
+        r->weights = lab_array(&gpu, NULL, tlob_mha_weight_count(&shape), 0).at;
+        r->x = lab_array(&gpu, NULL, FEATURES * r->seq, 0).at;
+        r->y = lab_array(&gpu, NULL, FEATURES * r->seq, 0).at;
+        OK(tlob_stream_create(gpu.ctx, &r->stream));
+        OK(tlob_mha_create(gpu.ctx, &shape, TLOB_MHA_STACKED, 1, &r->mha));
+    }
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(racers[i].status, TLOB_OK, "seq %ld: %s", (long)racers[i].seq, racers[i].message);
+        tlob_mha_destroy(&racers[i].mha);
+        tlob_stream_close(&racers[i].stream);
+    }
+    lab_close(&gpu);
 }

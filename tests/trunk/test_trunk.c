@@ -110,6 +110,13 @@ Test(mha, attention_in_the_mode_of_the_context_with_room_for_its_statistics) {
             cr_assert_eq(seen[pass].row_dot - seen[pass].row_inv_sum, ROWS);
         }
     }
+    cr_assert(!seen[0].tiles && !seen[1].tiles, "the host has no tiles");
+    array y = lab_array(&host, NULL, x.count, 0), dw = lab_array(&host, NULL, w.count, 0);
+    host.ctx->attend_has_tiles = true;
+    LAB_OK(tlob_mha_forward(mha, host.stream, w.at, x.at, SAMPLES, y.at));
+    LAB_OK(tlob_mha_backward(mha, host.stream, w.at, x.at, x.at, SAMPLES, dw.at, NULL));
+    cr_assert(seen[0].tiles && seen[1].tiles, "what the context knows of its device does not reach the kernels");
+    host.ctx->attend_has_tiles = false;
     tlob_mha_destroy(&mha);
     host.ctx->space = space;
 }

@@ -51,8 +51,8 @@ typedef enum tlob_mha_projection {
 typedef struct tlob_mha tlob_mha;
 
 /**
- * Allocates scratch for up to `max_samples` samples (>= 1), 8 dim + 3 heads floats a column. Blocking. Free with
- * tlob_mha_destroy. Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ * Allocates scratch for up to `max_samples` samples (>= 1), 8 dim + 3 heads floats a column, and at most 1536 dim
+ * besides. Blocking. Free with tlob_mha_destroy. Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
  */
 TLOB_API tlob_status tlob_mha_create(tlob_context *ctx, const tlob_mha_shape *shape, tlob_mha_projection projection,
                                      int64_t max_samples, tlob_mha **mha);
