@@ -278,11 +278,13 @@ static const struct {
 const char *tlob_plan_why_denied(const tlob_plan *plan) {
     int32_t id = 0;
     size_t written = 0, version = cublasLtGetVersion();
-    bool known = cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written) ==
-                 CUBLAS_STATUS_SUCCESS; /* one that cannot be told may be the wrong one */
+    cublasStatus_t code =
+        cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written);
+    bool known = code == CUBLAS_STATUS_SUCCESS; /* one that cannot be told may be the wrong one */
     for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++)
         if (version >= denied[i].first_version && version <= denied[i].last_version &&
-            (!known || id == denied[i].algorithm) && plan->key.compute == denied[i].compute && span_of_a(&plan->key) >= denied[i].least_span_of_a)
+            (!known || id == denied[i].algorithm) && plan->key.compute == denied[i].compute &&
+            span_of_a(&plan->key) >= denied[i].least_span_of_a)
             return denied[i].why;
     return NULL;
 }

@@ -70,7 +70,8 @@ TLOB_API tlob_status tlob_linear_backward_input(tlob_stream *stream, const tlob_
 /**
  * From dy, the gradient of y, where it comes from something else than a linear layer: dz = dy through the derivative of
  * the activation, dbias = rowsum(dz); libtlob's own kernels, no product. dz may be dy. Errors: also ARGUMENT for a
- * layer without activation, whose dz is dy.
+ * layer without activation, whose dz is dy. It is a call of tlob_gemm_run with k = 0: the policy must choose a backend
+ * that has the epilogue, although that backend has nothing to do.
  */
 TLOB_API tlob_status tlob_linear_backward_output(tlob_stream *stream, const tlob_linear *layer, const float *dy,
                                                  const void *aux, int64_t n, float *dz, float *dbias);

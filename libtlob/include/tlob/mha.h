@@ -67,8 +67,8 @@ TLOB_API void tlob_mha_destroy(tlob_mha **mha);
  * maximum and sum for each row.
  *
  * weights: flat; x, y: [dim, samples*seq]; samples from 0 to max_samples. All in the memory of the stream's context; x
- * and y may be NULL where samples is 0. Asynchronous. Errors: as tlob_gemm_run, and ARGUMENT for another context's
- * stream.
+ * and y may be NULL where samples is 0; y must not overlap the others. Asynchronous. Errors: as tlob_gemm_run, and
+ * ARGUMENT for another context's stream.
  */
 TLOB_API tlob_status tlob_mha_forward(tlob_mha *mha, tlob_stream *stream, const float *weights, const float *x,
                                       int64_t samples, float *y);
@@ -76,7 +76,7 @@ TLOB_API tlob_status tlob_mha_forward(tlob_mha *mha, tlob_stream *stream, const 
 /**
  * The gradients of a scalar loss, given dy = dLoss/dY [dim, N], for the samples of the last forward with the same
  * weights and x. dweights: flat as the weights, overwritten; dx: [dim, N], overwritten, or NULL where not wanted.
- * No atomics and a fixed order of summation.
+ * Outputs must not overlap inputs. No atomics and a fixed order of summation.
  *
  *     dO = W_out^T dY, dW_out = dY O^T, db_out = rowsum(dY), the attention's backward as in tlob_block_backward,
  *     dW_in = d[Q; K; V] X^T, db_in = rowsum(d[Q; K; V]), dX = W_in^T d[Q; K; V]
