@@ -329,9 +329,14 @@ bool tlob_algo_offer(tlob_shared *shared, const tlob_algorithm *given, char *why
 
 /* --- choosing -------------------------------------------------------------------------------------------------- */
 
+/** A line of the log; empty where there is nothing to say. */
+typedef struct warning {
+    char text[896];
+} warning;
+
 /** Under the lock: the choice for a key, searched for the first time that it is needed. */
 static tlob_status answer(tlob_lane *lane, tlob_plan *plan, const tlob_algo_key *key, const tlob_gemm *gemm,
-                          tlob_algo_config *config) {
+                          tlob_algo_config *config, warning *warn) {
     tlob_shared *shared = lane->params.shared;
     entry *e = find(shared, key);
     if (!e || !e->chosen) {
@@ -345,10 +350,9 @@ static tlob_status answer(tlob_lane *lane, tlob_plan *plan, const tlob_algo_key 
         e->chosen = true;
         e->choice = *config;
         if (e->promised && !same_config(&e->choice, &e->promise)) {
-            char reason[480], line[896];
+            char reason[480];
             print_conflict(e, reason, sizeof(reason));
-            snprintf(line, sizeof(line), "algorithms: %.380s is rejected: %s", e->source, reason);
-            shared->log(shared->log_user, TLOB_LOG_WARN, line);
+            snprintf(warn->text, sizeof(warn->text), "algorithms: %.380s is rejected: %s", e->source, reason);
         }
     }
     *config = e->choice;
@@ -363,9 +367,12 @@ tlob_status tlob_algo_choose(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *
     key.problem = plan->key;
     key.type = CUDA_R_32F;
     key.workspace_bytes = (int64_t)lane->params.workspace_bytes;
+    warning warn = {""};
     pthread_mutex_lock(&shared->lock);
-    tlob_status status = answer(lane, plan, &key, gemm, &config);
+    tlob_status status = answer(lane, plan, &key, gemm, &config, &warn);
     pthread_mutex_unlock(&shared->lock);
+    if (*warn.text) /* not under the lock: who receives it may look at the table */
+        shared->log(shared->log_user, TLOB_LOG_WARN, warn.text);
     if (status != TLOB_OK)
         return status;
     plan->workspace_bytes = (size_t)config.workspace_bytes;
