@@ -118,6 +118,8 @@ static const misuse misuses[] = {
     {"algorithms a b", "unexpected argument 'b'"},
     {"algorithms a --problems 'tlob/*'", "--problems chooses what --make looks at"},
     {"algorithms a --deterministic=off", "no table is kept"},
+    {"algorithms a --make --policy threshold", "--policy: what --make chooses is for cublaslt"},
+    {"algorithms a --make --policy fixed:cublas_classic", "--policy: what --make chooses is for cublaslt"},
     {"bench", "say what to time"},
     {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism"},
     {"bench qkv block", "unexpected argument 'block'"},
@@ -752,10 +754,12 @@ Test(cli, a_checkpoint_that_cannot_be_written_ends_the_run_and_stays_as_it_was) 
 }
 
 Test(cli, what_has_diverged_is_no_checkpoint) {
-    run_good("$T synth --out d --rows 1500 && $T train " FILES
-             "--steps 5 --lr 1e30 --out m --checkpoint c --batch 4 || "
-             "true");
-    run_good("test ! -e c");
+    static const char *const command = "$T train " FILES "--batch 4 --out m --checkpoint c";
+    run_good("$T synth --out d --rows 1500");
+    expect_failure(run("%s --steps 5 --lr 1e30", command), 1, "training has diverged", "a loss that is not finite");
+    expect_failure(run("%s --steps 2 --lr 1e10", command), 1, "not written, for \"adam_v\" is not finite",
+                   "a finite loss, and moments that are not");
+    run_good("test ! -e c && test ! -e m");
 }
 
 // --- models that are not what they should be ---
