@@ -24,8 +24,9 @@ typedef struct tlob_backend_caps {
     uint32_t epilogues;     /**< bit (1 << tlob_epilogue); NONE is required */
     int64_t max_batch;      /**< largest batch of one call; 1: no strided batch */
     uint32_t aux_alignment; /**< bytes that an aux of floats must be aligned to; 0: those of a float */
-    bool deterministic;     /**< on a lane that asks for it: the same problem, with operands of the same alignment, gives
-                                 the same bits on the same device model with the same library and workspace */
+    bool deterministic;     /**< on a lane that asks for it: the same problem, with operands of the same alignment and C
+                                 being D or not as before, gives the same bits on the same device model with the same
+                                 library and workspace */
 } tlob_backend_caps;
 
 /** A backend's share of one stream: vendor handle, cached plans. Each backend defines its own. */
