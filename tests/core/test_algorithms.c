@@ -272,6 +272,13 @@ Test(files, an_entry_that_is_wrong_is_rejected_alone) {
     }
 }
 
+Test(files, the_report_has_the_reason_of_the_first) {
+    tlob_algorithms_report report;
+    cr_assert_eq(load(FILE_OF("7, {}, " ENTRY("1", "1")), &report), TLOB_OK);
+    cr_assert(report.accepted == 1 && report.rejected == 2);
+    cr_assert_str_eq(report.reason, "the entry is no JSON object");
+}
+
 Test(files, what_is_no_file_of_this_kind_is_refused_whole) {
     static const struct {
         const char *text, *words;

@@ -345,6 +345,46 @@ Test(algorithms, the_whole_table) {
     }
 }
 
+/* Known trap: the heuristic fails, or spoils the capture, while a stream is captured. The search is no better. */
+Test(algorithms, a_cold_call_in_a_capture_is_refused_before_any_vendor_call) {
+    tlob_gemm g = problem(TLOB_COMPUTE_TF32);
+    tlob_lane *other = open_lane(shared, 32 << 20);
+    cr_assert_eq(tlob_cublaslt_ops.sgemm(other, &g, &operands, &(void *){NULL}), TLOB_OK, "%s", fake.error.message);
+    fake_forget_calls();
+    fake.capturing = true;
+    cr_assert_eq(run(g, operands), TLOB_ERR_NOT_WARM, "what another stream's call has chosen makes no plan of this one");
+    cr_assert_str_eq(fake.calls, "");
+    tlob_cublaslt_ops.close(other);
+}
+
+Test(algorithms, one_that_works_in_place_alone_is_none_for_a_c_of_its_own) {
+    tlob_gemm g = problem(TLOB_COMPUTE_TF32);
+    tlob_gemm_operands x = operands;
+    fake.in_place_alone = true;
+    cr_assert_eq(run(g, x), TLOB_OK, "C is not read: %s", fake.error.message);
+    g.beta = 1;
+    cr_assert_eq(run(g, x), TLOB_ERR_UNSUPPORTED);
+    x.c = x.d;
+    cr_assert_eq(run(g, x), TLOB_OK, "%s", fake.error.message);
+}
+
+/* The ids of cublasLtClusterShape_t: 1x1 is 2, 2x1 is 3, 1x2 is 5. */
+Test(algorithms, clusters_go_where_there_is_an_even_number_of_tiles) {
+    static const struct {
+        int64_t m, n;
+        const char *words;
+    } rows[] = {{128, 192, "tile 64x64 stages id 34 split-k 1 reduction 0 swizzle 0 cluster id 3,"},
+                {64, 128, "tile 64x64 stages id 34 split-k 1 reduction 0 swizzle 0 cluster id 5,"},
+                {64, 64, "tile 64x64 stages id 34 split-k 1 reduction 0 swizzle 0 cluster id 2,"}};
+    refuse_all_but(43);
+    for (int i = 0; i < 3; i++) {
+        tlob_gemm g = tlob_gemm_init(rows[i].m, rows[i].n, 32);
+        g.compute = TLOB_COMPUTE_TF32;
+        const char *told = describe(&g, &operands);
+        cr_expect(strstr(told, rows[i].words), "%s", told);
+    }
+}
+
 /* --- the table ------------------------------------------------------------------------------------------------- */
 
 Test(algorithms, a_second_call_and_a_second_stream_search_no_more) {
