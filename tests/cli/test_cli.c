@@ -645,6 +645,19 @@ Test(cli, a_run_that_is_killed_resumes_from_its_last_checkpoint) {
     run_good("$T train " FILES "--steps %d --out whole && cmp whole resumed", done + 5);
 }
 
+// Between the last checkpoint and the model a run may be killed too, or the disk full: nothing but the model is left to do.
+Test(cli, a_run_whose_model_alone_is_missing_resumes_to_write_it) {
+    run_good("$T synth --out d --rows 2000");
+    for (size_t i = 0; i < sizeof resumed_runs / sizeof *resumed_runs; i++) {
+        const char *options = resumed_runs[i];
+        run_good("$T train " FILES "--steps 52 --out whole --checkpoint c %s && cp c before", options);
+        const run_result *r =
+            run_good("$T train " FILES "--steps 52 --out resumed --checkpoint c --resume c --losses l.csv %s", options);
+        cr_expect(strstr(r->out, "\ntrained    0 steps"), "%s", r->out);
+        run_good("cmp whole resumed && cmp before c && echo step,loss | cmp - l.csv");
+    }
+}
+
 Test(cli, a_checkpoint_of_another_run_is_refused_by_what_differs) {
     static const misuse others[] = {
         {"--batch 32", "c: of a run with batch 64, and this one has batch 32: give the options"},
