@@ -122,12 +122,14 @@ static int tell_fields(const void *object, const field *fields, int count, tlob_
     return count;
 }
 
-/** "id 21, tile 15, ...": a configuration in a line. */
+/** "id 21 tile 15 ...": a configuration in a line, without what is 0. */
 static const char *print_config(const tlob_algo_config *config, char text[192]) {
-    snprintf(text, 192,
-             "id %" PRId64 " tile %" PRId64 " stages %" PRId64 " split_k %" PRId64 " reduction %" PRId64
-             " cluster_shape %" PRId64 " workspace_bytes %" PRId64, config->id, config->tile, config->stages,
-             config->split_k, config->reduction, config->cluster_shape, config->workspace_bytes);
+    size_t used = (size_t)snprintf(text, 192, "id %" PRId64, config->id);
+    for (int i = 1; i < CONFIG_FIELDS && used < 192; i++) {
+        int64_t value = get(config, &config_fields[i]);
+        if (value)
+            used += (size_t)snprintf(text + used, 192 - used, " %s %" PRId64, config_fields[i].name, value);
+    }
     return text;
 }
 
@@ -329,6 +331,8 @@ bool tlob_algo_offer(tlob_shared *shared, const tlob_algorithm *given, char *why
 
 /* --- choosing -------------------------------------------------------------------------------------------------- */
 
+#define MOST_OF_SOURCE 160 /* the end of it, which has the number: a line of the log has 511 bytes, and both sides count */
+
 /** A line of the log; empty where there is nothing to say. */
 typedef struct warning {
     char text[896];
@@ -351,8 +355,10 @@ static tlob_status answer(tlob_lane *lane, tlob_plan *plan, const tlob_algo_key 
         e->choice = *config;
         if (e->promised && !same_config(&e->choice, &e->promise)) {
             char reason[480];
+            size_t length = strlen(e->source), cut = length > MOST_OF_SOURCE ? length - MOST_OF_SOURCE : 0;
             print_conflict(e, reason, sizeof(reason));
-            snprintf(warn->text, sizeof(warn->text), "algorithms: %.380s is rejected: %s", e->source, reason);
+            snprintf(warn->text, sizeof(warn->text), "algorithms: %s%s is rejected: %s", cut ? "..." : "",
+                     e->source + cut, reason);
         }
     }
     *config = e->choice;

@@ -528,8 +528,11 @@ Test(algorithms, a_promise_that_is_kept_is_confirmed) {
 
 /* Known trap: a file decides in deterministic mode, and most outputs change. */
 Test(algorithms, an_entry_never_decides) {
-    static const char *const fields[] = {"id", "tile", "stages", "split_k", "reduction", "cluster_shape", "custom"};
-    char why[256];
+    static const char *const fields[] = {"id",     "tile",    "stages",      "split_k",      "reduction",
+                                         "custom", "swizzle", "inner_shape", "cluster_shape"};
+    char why[256], far[320] = "";
+    memset(far, '/', 300);
+    strcat(far, "f, entry 1");
     tlob_algorithm entry = saved();
     cr_assert_eq(run(problem(TLOB_COMPUTE_TF32), operands), TLOB_OK);
     uint32_t ran[9];
@@ -539,6 +542,7 @@ Test(algorithms, an_entry_never_decides) {
         logged[0] = 0;
         tlob_algorithm hostile = entry;
         *field_of(&hostile, fields[i]) += 1;
+        hostile.source = far;
         cr_assert(offer(&hostile, why), "it could be right: %s", why);
         cr_assert_eq(run(problem(TLOB_COMPUTE_TF32), operands), TLOB_OK);
         cr_assert_eq(memcmp(ran, fake.ran, sizeof(ran)), 0, "%s", fields[i]);
@@ -546,7 +550,9 @@ Test(algorithms, an_entry_never_decides) {
         cr_assert_eq(seen.states[TLOB_ALGORITHM_CHOSEN], 1);
         cr_assert_eq(seen.states[TLOB_ALGORITHM_REJECTED], 1);
         cr_assert(strstr(seen.reason, "it says id ") && strstr(seen.reason, "chooses id "), "%s", seen.reason);
-        cr_assert(strstr(logged, "file, entry 1 is rejected"), "%s", logged);
+        cr_assert(strstr(seen.reason, fields[i]), "what differs, %s, is not told: %s", fields[i], seen.reason);
+        cr_assert(strstr(logged, "f, entry 1 is rejected"), "%s", logged);
+        cr_assert(strstr(logged, seen.reason) && strlen(logged) < 512, "a line of the log has 511: %s", logged);
     }
     tlob_algorithm late = entry; /* after the choice it is refused at once */
     *field_of(&late, "tile") += 1;
