@@ -159,8 +159,8 @@ static tlob_status fail_file(const char *operation, const char *path, const char
     return tlob_fail(TLOB_ERR_FILE, operation, "'%s': %s: %s", path, what, strerror(code ? code : EIO));
 }
 
-/* A new file beside the one that `path` names or links to, `target`. No reader knows it; its permissions are those of the
- * one that it replaces. */
+/* A new file beside the one that `path` names or links to, `target`. No reader knows it; its permissions are those of
+ * the one that it replaces. */
 static tlob_status open_aside(const char *path, char target[PATH_MAX], char aside[PATH_MAX], FILE **file) {
     static const char operation[] = "tlob_algorithms_save";
     struct stat info;

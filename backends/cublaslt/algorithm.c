@@ -331,7 +331,7 @@ bool tlob_algo_offer(tlob_shared *shared, const tlob_algorithm *given, char *why
 
 /* --- choosing -------------------------------------------------------------------------------------------------- */
 
-#define MOST_OF_SOURCE 160 /* the end of it, which has the number: a line of the log has 511 bytes, and both sides count */
+#define MOST_OF_SOURCE 160 /* the end of it, which has the number: a line of the log has 511 bytes for all */
 
 /** A line of the log; empty where there is nothing to say. */
 typedef struct warning {

@@ -645,7 +645,8 @@ Test(cli, a_run_that_is_killed_resumes_from_its_last_checkpoint) {
     run_good("$T train " FILES "--steps %d --out whole && cmp whole resumed", done + 5);
 }
 
-// Between the last checkpoint and the model a run may be killed too, or the disk full: nothing but the model is left to do.
+// Between the last checkpoint and the model a run may be killed too, or the disk full: the model is all that is left to
+// do.
 Test(cli, a_run_whose_model_alone_is_missing_resumes_to_write_it) {
     run_good("$T synth --out d --rows 2000");
     for (size_t i = 0; i < sizeof resumed_runs / sizeof *resumed_runs; i++) {

@@ -82,9 +82,11 @@ typedef struct tlob_algorithms_report {
  * the entry is confirmed; if not, the context's choice runs, and the entry is rejected, with a warning in the log that
  * names both. So a file shows that nothing has changed since it was written, and a wrong one does no harm.
  *
- * `report` may be NULL; it is all 0 where no entry was looked at. Errors: ARGUMENT, also for a context that is not deterministic, for it would not look at the
- * entries; CLOSED; NO_DEVICE; OUT_OF_MEMORY; FILE where the file cannot be read, or is none of this kind: then no entry
- * of it is taken. Thread-safe.
+ * `report` may be NULL; it is all 0 where no entry was looked at.
+ *
+ * Errors: ARGUMENT, also for a context that is not deterministic, for it would not look at the entries; CLOSED;
+ * NO_DEVICE; OUT_OF_MEMORY; FILE where the file cannot be read, or is none of this kind: then no entry of it is taken.
+ * Thread-safe.
  */
 TLOB_API tlob_status tlob_algorithms_load(tlob_context *ctx, const char *path, tlob_algorithms_report *report);
 
