@@ -241,8 +241,8 @@ tlob_status tlob_algorithms_save(tlob_context *ctx, const char *path) {
     fclose(w.file);
     unlink(aside);
     return tlob_fail(TLOB_ERR_FILE, "tlob_algorithms_save",
-                     "'%s' is not written: its %d entries would be more than it could load again, %d or %zu bytes", path,
-                     w.entries, MOST_ENTRIES, MOST_BYTES);
+                     "'%s' is not written: its %d entries would be more than it could load again, %d or %zu bytes",
+                     path, w.entries, MOST_ENTRIES, MOST_BYTES);
 }
 
 /* --- loading --------------------------------------------------------------------------------------------------- */

@@ -59,8 +59,8 @@ TLOB_API tlob_status tlob_algorithms_list(tlob_context *ctx, tlob_algorithm_fn v
 
 /**
  * Writes what this context has chosen or confirmed to `path`, as JSON. The file is written aside and put in place whole,
- * with the directory synced; a symbolic link is followed, and a file that is replaced hands on its permissions. What was
- * loaded and not needed yet is no choice of this context, and is left out.
+ * with the directory synced; a symbolic link is followed, and a file that is replaced hands on its permissions. What
+ * was loaded and not needed yet is no choice of this context, and is left out.
  *
  * Errors: ARGUMENT, also for a context that is not deterministic; CLOSED; NO_DEVICE; OUT_OF_MEMORY; FILE, also for more
  * than 65536 entries or 16 MiB, which could not be loaded again. Thread-safe.

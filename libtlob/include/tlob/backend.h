@@ -92,7 +92,7 @@ typedef struct tlob_backend_ops {
     void (*version)(char *text, size_t size);                              /**< optional; NULL: no vendor library */
     tlob_status (*open)(tlob_lane **lane, const tlob_lane_params *params); /**< required; may give a NULL lane */
     void (*close)(tlob_lane *lane);                                        /**< required; must accept a NULL lane */
-    /** Optional: what the lanes of a context share. Called once a context, before any lane is opened; may leave NULL. */
+    /** Optional: makes what the lanes of a context share. Called once, before any lane is opened; may leave NULL. */
     tlob_status (*attach)(tlob_shared **shared, const tlob_shared_params *params);
     /** Required with attach: for what is not NULL, when all lanes are closed, on whatever thread and device. */
     void (*detach)(tlob_shared *shared);
