@@ -60,6 +60,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             argp_error(state, "a FILE is needed");
         if (options->problems && !options->make)
             argp_error(state, "--problems chooses what --make looks at");
+        if (options->make && options->context.params.policy.kind)
+            argp_error(state, "--policy: what --make chooses is for cublaslt");
         if (options->context.params.deterministic == TLOB_SWITCH_OFF)
             argp_error(state, "--deterministic=off: without it no table is kept");
         return 0;
@@ -143,7 +145,8 @@ static int choose_all(tlob_stream *stream, const algorithms_options *options, fl
                 return CLI_FAILED;
     }
     if (!*count)
-        return cli_error("--problems %s: no product that cublaslt can do has such a name", options->problems);
+        return cli_error("--problems %s: no product that cublaslt can do has such a name",
+                         options->problems ? options->problems : "(not given)");
     return CLI_OK;
 }
 
@@ -170,7 +173,7 @@ int cli_algorithms(int argc, char **argv) {
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     tlob_context_params *params = &options.context.params;
     params->deterministic = TLOB_SWITCH_ON;
-    if (options.make && !params->policy.kind)
+    if (options.make)
         params->policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cublaslt"};
     tlob_context *ctx = cli_context_create(&options.context);
     if (!ctx)

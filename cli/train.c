@@ -282,7 +282,7 @@ static bool resume(trainer *t) {
     const char *path = t->options->resume;
     if (!cli_checkpoint_load(path, state, t->run))
         return false;
-    if (state->steps >= t->options->steps) {
+    if (state->steps > t->options->steps) {
         cli_error("%s: of step %" PRId64 ": to go on, give more --steps than %" PRId64, path, state->steps,
                   t->options->steps);
         return false;

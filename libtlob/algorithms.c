@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,9 +14,10 @@
 
 #include "libtlob/json.h"
 
-#define FORMAT     "tlob-algorithms"
-#define MOST_BYTES ((size_t)16 << 20)
-#define EXACT      ((int64_t)1 << 53) /* from this on JSON's readers may round a number, so it stands as a string */
+#define FORMAT       "tlob-algorithms"
+#define MOST_BYTES   ((size_t)16 << 20)
+#define MOST_ENTRIES 65536
+#define EXACT        ((int64_t)1 << 53) /* from this on JSON's readers may round a number, so it stands as a string */
 
 const char *tlob_algorithm_state_name(tlob_algorithm_state state) {
     static const char *const names[] = {"chosen", "loaded", "confirmed", "rejected"};
@@ -158,20 +160,32 @@ static tlob_status fail_file(const char *operation, const char *path, const char
     return tlob_fail(TLOB_ERR_FILE, operation, "'%s': %s: %s", path, what, strerror(code ? code : EIO));
 }
 
-/* A new file beside `path`, which no reader knows. */
-static tlob_status open_aside(const char *path, char *aside, size_t size, FILE **file) {
+/* A new file beside the one that `path` names or links to, `target`. No reader knows it; its permissions are those of
+ * the one that it replaces. */
+static tlob_status open_aside(const char *path, char target[PATH_MAX], char aside[PATH_MAX], FILE **file) {
     static const char operation[] = "tlob_algorithms_save";
     struct stat info;
     uint32_t tag;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    bool replaces = stat(path, &info) == 0;
+    if (replaces && !S_ISREG(info.st_mode))
         return tlob_fail(TLOB_ERR_FILE, operation, "'%s' is %s", path,
                          S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
-    if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag) ||
-        (size_t)snprintf(aside, size, "%s.%08" PRIx32 ".tmp", path, tag) >= size)
+    if (replaces && !realpath(path, target))
+        return fail_file(operation, path, "cannot be followed");
+    if (!replaces)
+        snprintf(target, PATH_MAX, "%s", path);
+    if (strlen(path) >= PATH_MAX || getrandom(&tag, sizeof(tag), 0) != sizeof(tag) ||
+        snprintf(aside, PATH_MAX, "%s.%08" PRIx32 ".tmp", target, tag) >= PATH_MAX)
         return tlob_fail(TLOB_ERR_FILE, operation, "'%.200s' is no name for a file that can be written aside", path);
     int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return fail_file(operation, path, "cannot create a file beside it");
+    if (replaces && fchmod(fd, info.st_mode & 07777)) {
+        tlob_status status = fail_file(operation, path, "a file beside it cannot have its permissions");
+        close(fd);
+        unlink(aside);
+        return status;
+    }
     *file = fdopen(fd, "w");
     if (*file)
         return TLOB_OK;
@@ -181,7 +195,7 @@ static tlob_status open_aside(const char *path, char *aside, size_t size, FILE *
 }
 
 static bool sync_directory(const char *path) {
-    char directory[4096];
+    char directory[PATH_MAX];
     const char *slash = strrchr(path, '/');
     snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -213,17 +227,23 @@ static tlob_status put_in_place(FILE *file, const char *aside, const char *path)
 }
 
 tlob_status tlob_algorithms_save(tlob_context *ctx, const char *path) {
-    char aside[4096];
+    char target[PATH_MAX], aside[PATH_MAX];
     writer w = {.ctx = ctx};
     tlob_status status = check_call(ctx, path, "tlob_algorithms_save");
     if (status == TLOB_OK)
-        status = open_aside(path, aside, sizeof(aside), &w.file);
+        status = open_aside(path, target, aside, &w.file);
     if (status != TLOB_OK)
         return status;
     fprintf(w.file, "{\"format\": \"" FORMAT "\", \"version\": 1, \"entries\": [");
     visit_tables(ctx, put_entry, &w);
     fprintf(w.file, "\n]}\n");
-    return put_in_place(w.file, aside, path);
+    if (w.entries <= MOST_ENTRIES && ftello(w.file) <= (off_t)MOST_BYTES)
+        return put_in_place(w.file, aside, target);
+    fclose(w.file);
+    unlink(aside);
+    return tlob_fail(TLOB_ERR_FILE, "tlob_algorithms_save",
+                     "'%s' is not written: its %d entries would be more than it could load again, %d or %zu bytes",
+                     path, w.entries, MOST_ENTRIES, MOST_BYTES);
 }
 
 /* --- loading --------------------------------------------------------------------------------------------------- */
@@ -351,10 +371,8 @@ static tlob_status keep_refused(tlob_context *ctx, const tlob_algorithm *entry, 
     snprintf(made->source, sizeof(made->source), "%s", entry->source);
     snprintf(made->reason, sizeof(made->reason), "%s", why->text);
     pthread_mutex_lock(&ctx->refused_lock);
-    tlob_refused **link = &ctx->refused;
-    while (*link)
-        link = &(*link)->next;
-    *link = made;
+    *ctx->refused_end = made;
+    ctx->refused_end = &made->next;
     pthread_mutex_unlock(&ctx->refused_lock);
     return TLOB_OK;
 }
@@ -391,6 +409,8 @@ static tlob_status check_header(const cJSON *object, const char *path, const cJS
             reject(&why, "it has version %" PRId64 ", and this libtlob reads version 1", version);
         else if (!cJSON_IsArray(m[2].item))
             reject(&why, "\"entries\" is no array");
+        else if (cJSON_GetArraySize(m[2].item) > MOST_ENTRIES)
+            reject(&why, "it has more than %d entries", MOST_ENTRIES);
         else {
             *entries = m[2].item;
             return TLOB_OK;
@@ -401,10 +421,7 @@ static tlob_status check_header(const cJSON *object, const char *path, const cJS
 
 static tlob_status take_object(tlob_context *ctx, const char *path, const cJSON *object,
                                tlob_algorithms_report *report) {
-    tlob_algorithms_report own;
     const cJSON *entries = NULL, *item;
-    report = report ? report : &own;
-    memset(report, 0, sizeof(*report));
     tlob_status status = check_header(object, path, &entries);
     int number = 0;
     cJSON_ArrayForEach(item, entries) {
@@ -421,8 +438,11 @@ static tlob_status take_object(tlob_context *ctx, const char *path, const cJSON 
 
 tlob_status tlob_algorithms_parse(tlob_context *ctx, const char *path, const char *text, size_t length,
                                   tlob_algorithms_report *report) {
+    tlob_algorithms_report own;
     cJSON *object = NULL;
     tlob_status status = tlob_json_parse(&kind, path, text, length, &object);
+    report = report ? report : &own;
+    memset(report, 0, sizeof(*report));
     if (status == TLOB_OK)
         status = take_object(ctx, path, object, report);
     cJSON_Delete(object);
@@ -430,8 +450,11 @@ tlob_status tlob_algorithms_parse(tlob_context *ctx, const char *path, const cha
 }
 
 tlob_status tlob_algorithms_load(tlob_context *ctx, const char *path, tlob_algorithms_report *report) {
+    tlob_algorithms_report own;
     cJSON *object = NULL;
     tlob_status status = check_call(ctx, path, "tlob_algorithms_load");
+    report = report ? report : &own;
+    memset(report, 0, sizeof(*report));
     if (status == TLOB_OK)
         status = tlob_json_read(&kind, path, &object);
     if (status == TLOB_OK)

@@ -185,6 +185,7 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
     atomic_init(&ctx->trace_failed, false);
     pthread_mutex_init(&ctx->streams_lock, NULL);
     pthread_mutex_init(&ctx->refused_lock, NULL);
+    ctx->refused_end = &ctx->refused;
     ctx->space = space;
     ctx->settings = settings;
     ctx->log = params->log;

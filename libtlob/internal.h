@@ -117,6 +117,7 @@ struct tlob_context {
     tlob_shared *shared[TLOB_MAX_BACKENDS]; /**< what each of them keeps for its lanes */
     pthread_mutex_t refused_lock;    /**< guards the list below */
     tlob_refused *refused;           /**< in the order in which they were read */
+    tlob_refused **refused_end;      /**< where the next one belongs */
     int n_rows;
     const tlob_backend_ops *rows[TLOB_BACKENDS_MAX]; /**< the embedder's, as given */
     pthread_mutex_t streams_lock;    /**< guards the list below, on cold paths alone */

@@ -122,12 +122,14 @@ static int tell_fields(const void *object, const field *fields, int count, tlob_
     return count;
 }
 
-/** "id 21, tile 15, ...": a configuration in a line. */
+/** "id 21 tile 15 ...": a configuration in a line, without what is 0. */
 static const char *print_config(const tlob_algo_config *config, char text[192]) {
-    snprintf(text, 192,
-             "id %" PRId64 " tile %" PRId64 " stages %" PRId64 " split_k %" PRId64 " reduction %" PRId64
-             " cluster_shape %" PRId64 " workspace_bytes %" PRId64, config->id, config->tile, config->stages,
-             config->split_k, config->reduction, config->cluster_shape, config->workspace_bytes);
+    size_t used = (size_t)snprintf(text, 192, "id %" PRId64, config->id);
+    for (int i = 1; i < CONFIG_FIELDS && used < 192; i++) {
+        int64_t value = get(config, &config_fields[i]);
+        if (value)
+            used += (size_t)snprintf(text + used, 192 - used, " %s %" PRId64, config_fields[i].name, value);
+    }
     return text;
 }
 
@@ -329,9 +331,16 @@ bool tlob_algo_offer(tlob_shared *shared, const tlob_algorithm *given, char *why
 
 /* --- choosing -------------------------------------------------------------------------------------------------- */
 
+#define MOST_OF_SOURCE 160 /* the end of it, which has the number: a line of the log has 511 bytes for all */
+
+/** A line of the log; empty where there is nothing to say. */
+typedef struct warning {
+    char text[896];
+} warning;
+
 /** Under the lock: the choice for a key, searched for the first time that it is needed. */
 static tlob_status answer(tlob_lane *lane, tlob_plan *plan, const tlob_algo_key *key, const tlob_gemm *gemm,
-                          tlob_algo_config *config) {
+                          tlob_algo_config *config, warning *warn) {
     tlob_shared *shared = lane->params.shared;
     entry *e = find(shared, key);
     if (!e || !e->chosen) {
@@ -345,10 +354,11 @@ static tlob_status answer(tlob_lane *lane, tlob_plan *plan, const tlob_algo_key 
         e->chosen = true;
         e->choice = *config;
         if (e->promised && !same_config(&e->choice, &e->promise)) {
-            char reason[480], line[896];
+            char reason[480];
+            size_t length = strlen(e->source), cut = length > MOST_OF_SOURCE ? length - MOST_OF_SOURCE : 0;
             print_conflict(e, reason, sizeof(reason));
-            snprintf(line, sizeof(line), "algorithms: %.380s is rejected: %s", e->source, reason);
-            shared->log(shared->log_user, TLOB_LOG_WARN, line);
+            snprintf(warn->text, sizeof(warn->text), "algorithms: %s%s is rejected: %s", cut ? "..." : "",
+                     e->source + cut, reason);
         }
     }
     *config = e->choice;
@@ -363,9 +373,12 @@ tlob_status tlob_algo_choose(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *
     key.problem = plan->key;
     key.type = CUDA_R_32F;
     key.workspace_bytes = (int64_t)lane->params.workspace_bytes;
+    warning warn = {""};
     pthread_mutex_lock(&shared->lock);
-    tlob_status status = answer(lane, plan, &key, gemm, &config);
+    tlob_status status = answer(lane, plan, &key, gemm, &config, &warn);
     pthread_mutex_unlock(&shared->lock);
+    if (*warn.text) /* not under the lock: who receives it may look at the table */
+        shared->log(shared->log_user, TLOB_LOG_WARN, warn.text);
     if (status != TLOB_OK)
         return status;
     plan->workspace_bytes = (size_t)config.workspace_bytes;

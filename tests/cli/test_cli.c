@@ -118,6 +118,8 @@ static const misuse misuses[] = {
     {"algorithms a b", "unexpected argument 'b'"},
     {"algorithms a --problems 'tlob/*'", "--problems chooses what --make looks at"},
     {"algorithms a --deterministic=off", "no table is kept"},
+    {"algorithms a --make --policy threshold", "--policy: what --make chooses is for cublaslt"},
+    {"algorithms a --make --policy fixed:cublas_classic", "--policy: what --make chooses is for cublaslt"},
     {"bench", "say what to time"},
     {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism"},
     {"bench qkv block", "unexpected argument 'block'"},
@@ -643,6 +645,20 @@ Test(cli, a_run_that_is_killed_resumes_from_its_last_checkpoint) {
     run_good("$T train " FILES "--steps %d --out whole && cmp whole resumed", done + 5);
 }
 
+// Between the last checkpoint and the model a run may be killed too, or the disk full: the model is all that is left to
+// do.
+Test(cli, a_run_whose_model_alone_is_missing_resumes_to_write_it) {
+    run_good("$T synth --out d --rows 2000");
+    for (size_t i = 0; i < sizeof resumed_runs / sizeof *resumed_runs; i++) {
+        const char *options = resumed_runs[i];
+        run_good("$T train " FILES "--steps 52 --out whole --checkpoint c %s && cp c before", options);
+        const run_result *r =
+            run_good("$T train " FILES "--steps 52 --out resumed --checkpoint c --resume c --losses l.csv %s", options);
+        cr_expect(strstr(r->out, "\ntrained    0 steps"), "%s", r->out);
+        run_good("cmp whole resumed && cmp before c && echo step,loss | cmp - l.csv");
+    }
+}
+
 Test(cli, a_checkpoint_of_another_run_is_refused_by_what_differs) {
     static const misuse others[] = {
         {"--batch 32", "c: of a run with batch 64, and this one has batch 32: give the options"},
@@ -752,10 +768,12 @@ Test(cli, a_checkpoint_that_cannot_be_written_ends_the_run_and_stays_as_it_was) 
 }
 
 Test(cli, what_has_diverged_is_no_checkpoint) {
-    run_good("$T synth --out d --rows 1500 && $T train " FILES
-             "--steps 5 --lr 1e30 --out m --checkpoint c --batch 4 || "
-             "true");
-    run_good("test ! -e c");
+    static const char *const command = "$T train " FILES "--batch 4 --out m --checkpoint c";
+    run_good("$T synth --out d --rows 1500");
+    expect_failure(run("%s --steps 5 --lr 1e30", command), 1, "training has diverged", "a loss that is not finite");
+    expect_failure(run("%s --steps 2 --lr 1e10", command), 1, "not written, for \"adam_v\" is not finite",
+                   "a finite loss, and moments that are not");
+    run_good("test ! -e c && test ! -e m");
 }
 
 // --- models that are not what they should be ---

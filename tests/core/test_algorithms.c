@@ -20,6 +20,7 @@ struct tlob_shared {
 
 static tlob_shared *table; /* of the context that was made last */
 static bool detached;
+static int times = 1; /* that each entry is listed */
 
 static tlob_status attach(tlob_shared **shared, const tlob_shared_params *params) {
     if (!params->deterministic)
@@ -48,7 +49,8 @@ static void list_table(tlob_shared *shared, tlob_algorithm_fn visit, void *user)
             .key = {{"size", shared->size[i]}},
             .configuration = {{"way", shared->way[i]}},
         };
-        visit(user, &entry);
+        for (int j = 0; j < times; j++)
+            visit(user, &entry);
     }
 }
 
@@ -270,6 +272,13 @@ Test(files, an_entry_that_is_wrong_is_rejected_alone) {
     }
 }
 
+Test(files, the_report_has_the_reason_of_the_first) {
+    tlob_algorithms_report report;
+    cr_assert_eq(load(FILE_OF("7, {}, " ENTRY("1", "1")), &report), TLOB_OK);
+    cr_assert(report.accepted == 1 && report.rejected == 2);
+    cr_assert_str_eq(report.reason, "the entry is no JSON object");
+}
+
 Test(files, what_is_no_file_of_this_kind_is_refused_whole) {
     static const struct {
         const char *text, *words;
@@ -293,7 +302,9 @@ Test(files, what_is_no_file_of_this_kind_is_refused_whole) {
     }
     cr_assert_eq(table->count, 0);
     unlink(path);
-    cr_assert_eq(tlob_algorithms_load(ctx, path, NULL), TLOB_ERR_FILE);
+    memset(&report, 0x55, sizeof(report));
+    cr_assert_eq(tlob_algorithms_load(ctx, path, &report), TLOB_ERR_FILE);
+    cr_assert(report.accepted == 0 && report.rejected == 0 && !*report.reason, "a report of nothing");
     cr_assert(strstr(tlob_last_error()->message, "No such file"), "%s", tlob_last_error()->message);
     cr_assert_eq(mkdir(path, 0700), 0);
     cr_assert_eq(tlob_algorithms_load(ctx, path, NULL), TLOB_ERR_FILE);
@@ -317,6 +328,55 @@ Test(files, a_file_that_cannot_be_written_leaves_the_old_one) {
     cr_assert_eq(tlob_algorithms_save(ctx, path), TLOB_OK);
     read_file(text);
     cr_assert(strstr(text, "\"size\": 0"), "%s", text);
+}
+
+static mode_t permissions_of(const char *file) {
+    struct stat info;
+    cr_assert_eq(lstat(file, &info), 0);
+    return S_ISLNK(info.st_mode) ? (mode_t)-1 : info.st_mode & 07777;
+}
+
+/* As any other file that libtlob's program replaces: what is private stays so, and a link stays one. */
+Test(files, permissions_and_links_stay_as_they_were) {
+    char link[80], text[8192];
+    snprintf(link, sizeof(link), "%s.link", path);
+    write_file("old");
+    table->count = 1;
+    cr_assert_eq(chmod(path, 0640), 0);
+    cr_assert_eq(symlink(path, link), 0);
+    cr_expect_eq(tlob_algorithms_save(ctx, link), TLOB_OK);
+    cr_expect_eq(permissions_of(link), (mode_t)-1, "the link was replaced");
+    cr_expect_eq(permissions_of(path), 0640);
+    read_file(text);
+    cr_expect(strstr(text, "\"size\": 0"), "%s", text);
+    unlink(link);
+}
+
+/* What could not be read again is not written, and what is read does not take for ever. */
+Test(files, there_is_a_limit_to_their_size, .timeout = 20) {
+    enum { FEW = 65536, MANY };
+    char text[8192], *many = malloc(MANY * 3 + 1);
+    tlob_algorithms_report report;
+    write_file("old");
+    table->count = 1;
+    times = 65537;
+    cr_expect_eq(tlob_algorithms_save(ctx, path), TLOB_ERR_FILE);
+    cr_expect(strstr(tlob_last_error()->message, "more than it could load again"), "%s", tlob_last_error()->message);
+    read_file(text);
+    cr_expect_str_eq(text, "old");
+    times = 1;
+    for (int i = 0; i < MANY; i++)
+        memcpy(many + 3 * i, "{},", 4);
+    for (int i = FEW; i <= MANY; i++) {
+        FILE *file = fopen(path, "wb");
+        fprintf(file, FILE_OF("%.*s"), 3 * i - 1, many);
+        fclose(file);
+        tlob_status status = tlob_algorithms_load(ctx, path, &report);
+        cr_expect_eq(status, i == FEW ? TLOB_OK : TLOB_ERR_FILE, "%d entries", i);
+        cr_expect_eq(report.rejected, i == FEW ? FEW : 0, "%d entries", i);
+    }
+    cr_expect(strstr(tlob_last_error()->message, "more than 65536 entries"), "%s", tlob_last_error()->message);
+    free(many);
 }
 
 /* Known trap: a table is rejected or ignored, and nobody is told. */

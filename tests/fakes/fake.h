@@ -21,6 +21,7 @@ typedef struct fake_state {
     cublasStatus_t found_state;     /**< the state of the result */
     int rotated;                    /**< by so many places the list of algorithms is turned; negative: and reversed */
     uint32_t refused;               /**< bit (1 << place in fake_algorithms): the check refuses it */
+    bool in_place_alone;            /**< no algorithm reads a C that is not D */
     uint64_t more_workspace;        /**< that every algorithm needs, besides the parts of a split K */
 
     /* what the fakes note */

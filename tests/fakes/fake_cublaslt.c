@@ -231,7 +231,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
                                                  size_t *written) {
     const configured *from = (const configured *)(const void *)algo;
     const fake_algorithm *f = &fake_algorithms[place_of(from->attribute[CUBLASLT_ALGO_CONFIG_ID])];
-    const int32_t one = 1;
+    const int32_t out_of_place = !fake.in_place_alone;
     switch (attribute) {
     case CUBLASLT_ALGO_CAP_TILE_IDS: return give(f->tiles, bytes_of(f->tiles), value, size, written);
     case CUBLASLT_ALGO_CAP_STAGES_IDS: return give(f->stages, bytes_of(f->stages), value, size, written);
@@ -239,7 +239,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
     case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK: return give(&f->reductions, 4, value, size, written);
     case CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX: return give(&f->custom_max, 4, value, size, written);
     case CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS: return give(&f->inputs, 8, value, size, written);
-    case CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT: return give(&one, 4, value, size, written);
+    case CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT: return give(&out_of_place, 4, value, size, written);
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES:
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES:
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES:

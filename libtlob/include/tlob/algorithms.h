@@ -59,9 +59,11 @@ TLOB_API tlob_status tlob_algorithms_list(tlob_context *ctx, tlob_algorithm_fn v
 
 /**
  * Writes what this context has chosen or confirmed to `path`, as JSON. The file is written aside and put in place whole,
- * with the directory synced. What was loaded and not needed yet is no choice of this context, and is left out.
+ * with the directory synced; a symbolic link is followed, and a file that is replaced hands on its permissions. What
+ * was loaded and not needed yet is no choice of this context, and is left out.
  *
- * Errors: ARGUMENT, also for a context that is not deterministic; CLOSED; NO_DEVICE; OUT_OF_MEMORY; FILE. Thread-safe.
+ * Errors: ARGUMENT, also for a context that is not deterministic; CLOSED; NO_DEVICE; OUT_OF_MEMORY; FILE, also for more
+ * than 65536 entries or 16 MiB, which could not be loaded again. Thread-safe.
  */
 TLOB_API tlob_status tlob_algorithms_save(tlob_context *ctx, const char *path);
 
@@ -80,9 +82,11 @@ typedef struct tlob_algorithms_report {
  * the entry is confirmed; if not, the context's choice runs, and the entry is rejected, with a warning in the log that
  * names both. So a file shows that nothing has changed since it was written, and a wrong one does no harm.
  *
- * `report` may be NULL. Errors: ARGUMENT, also for a context that is not deterministic, for it would not look at the
- * entries; CLOSED; NO_DEVICE; OUT_OF_MEMORY; FILE where the file cannot be read, or is none of this kind: then no entry
- * of it is taken. Thread-safe.
+ * `report` may be NULL; it is all 0 where no entry was looked at.
+ *
+ * Errors: ARGUMENT, also for a context that is not deterministic, for it would not look at the entries; CLOSED;
+ * NO_DEVICE; OUT_OF_MEMORY; FILE where the file cannot be read, or is none of this kind: then no entry of it is taken.
+ * Thread-safe.
  */
 TLOB_API tlob_status tlob_algorithms_load(tlob_context *ctx, const char *path, tlob_algorithms_report *report);
 

@@ -24,8 +24,9 @@ typedef struct tlob_backend_caps {
     uint32_t epilogues;     /**< bit (1 << tlob_epilogue); NONE is required */
     int64_t max_batch;      /**< largest batch of one call; 1: no strided batch */
     uint32_t aux_alignment; /**< bytes that an aux of floats must be aligned to; 0: those of a float */
-    bool deterministic;     /**< on a lane that asks for it: the same problem, with operands of the same alignment, gives
-                                 the same bits on the same device model with the same library and workspace */
+    bool deterministic;     /**< on a lane that asks for it: the same problem, with operands of the same alignment and C
+                                 being D or not as before, gives the same bits on the same device model with the same
+                                 library and workspace */
 } tlob_backend_caps;
 
 /** A backend's share of one stream: vendor handle, cached plans. Each backend defines its own. */
@@ -62,6 +63,7 @@ typedef struct tlob_lane_plan {
     bool cached;            /**< whether a plan for it exists already */
 } tlob_lane_plan;
 
+/** For a parameter that not every function of a signature uses: no warning then. */
 #if defined(__GNUC__)
 #    define TLOB_UNUSED __attribute__((unused))
 #else
@@ -90,11 +92,9 @@ typedef struct tlob_backend_ops {
     void (*version)(char *text, size_t size);                              /**< optional; NULL: no vendor library */
     tlob_status (*open)(tlob_lane **lane, const tlob_lane_params *params); /**< required; may give a NULL lane */
     void (*close)(tlob_lane *lane);                                        /**< required; must accept a NULL lane */
-    /**
-     * Optional, both or none: what the lanes of a context share. attach is called once a context, before any lane is
-     * opened, and may leave NULL; detach, for what is not NULL, when all lanes are closed, on whatever thread and device.
-     */
+    /** Optional: makes what the lanes of a context share. Called once, before any lane is opened; may leave NULL. */
     tlob_status (*attach)(tlob_shared **shared, const tlob_shared_params *params);
+    /** Required with attach: for what is not NULL, when all lanes are closed, on whatever thread and device. */
     void (*detach)(tlob_shared *shared);
     /** Optional; visits the algorithms that a deterministic context has chosen, sorted by key. Thread-safe. */
     void (*list_algorithms)(tlob_shared *shared, tlob_algorithm_fn visit, void *user);
