@@ -9,7 +9,7 @@
 #include <tlob/tlob.h>
 
 // Exit statuses of the program.
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NO_GNUPLOT = 3, CLI_INTERRUPTED = 130 };
 
 // Prints "tlob: ..." on standard error as one line (control characters of file contents become '?'). Returns
 // CLI_FAILED.
@@ -67,6 +67,7 @@ int cli_explain(int argc, char **argv);
 int cli_features(int argc, char **argv);
 int cli_info(int argc, char **argv);
 int cli_parity(int argc, char **argv);
+int cli_report(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 int cli_train(int argc, char **argv);
 

@@ -1,0 +1,273 @@
+// The times of `tlob bench --json`: read, as CSV, as a picture, as a table.
+#include "cli/gnuplot.h"
+#include "cli/html.h"
+#include "cli/report.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// --- reading ---
+
+enum { NAME_MAX_BYTES = 64 };
+
+typedef struct reader {
+    const char *file;
+    int row; // of `results`
+    io_error *err;
+} reader;
+
+static int refuse(const reader *r, const char *work, const char *key, const char *expected) {
+    return io_error_set(r->err, "%s: results[%d].%s%s%s: %s expected", io_error_path(r->file), r->row, work ? work : "",
+                        work ? "." : "", key, expected);
+}
+
+// Texts go into CSV and beside axes.
+static bool is_name(const char *text) {
+    size_t length = strlen(text);
+    for (const char *c = text; *c; c++)
+        if (iscntrl((unsigned char)*c) || *c == '"')
+            return false;
+    return length > 0 && length <= NAME_MAX_BYTES;
+}
+
+static int read_name(const reader *r, const cJSON *row, const char *key, const char **value) {
+    *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, key));
+    return *value && is_name(*value) ? 0 : refuse(r, NULL, key, "a text of 1 to 64 bytes without quotes");
+}
+
+static int read_positive(const reader *r, const cJSON *object, const char *work, const char *key, double *value) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    *value = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    return *value > 0 && isfinite(*value) ? 0 : refuse(r, work, key, "a finite number above 0");
+}
+
+static int read_times(const reader *r, const cJSON *work, report_times *times) {
+    const char *name = work->string;
+    if (read_positive(r, work, name, "median_us", &times->median) || read_positive(r, work, name, "low_us", &times->low) ||
+        read_positive(r, work, name, "high_us", &times->high))
+        return -1;
+    return times->low <= times->median && times->median <= times->high
+               ? 0
+               : refuse(r, name, "median_us", "a number from low_us to high_us");
+}
+
+// The works that are compared are the first two objects of a row.
+static int read_works(const reader *r, const cJSON *row, report_bench *bench) {
+    int found = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, row) {
+        if (!cJSON_IsObject(item) || found == 2)
+            continue;
+        if (!is_name(item->string) || (r->row && strcmp(item->string, bench->names[found])))
+            return io_error_set(r->err, "%s: results[%d]: the times of '%.64s' instead of those of %s",
+                                io_error_path(r->file), r->row, item->string,
+                                r->row ? bench->names[found] : "a work with a name of 1 to 64 bytes without quotes");
+        if (read_times(r, item, &bench->row[r->row].times[found]))
+            return -1;
+        bench->names[found++] = item->string;
+    }
+    return found == 2 ? 0 : refuse(r, NULL, "(names of works)", "two objects of median_us, low_us and high_us");
+}
+
+static int read_row(const reader *r, const cJSON *row, report_bench *bench) {
+    report_bench_row *to = &bench->row[r->row];
+    double n;
+    if (read_name(r, row, "what", &to->what) || read_name(r, row, "mode", &to->mode) ||
+        read_positive(r, row, NULL, "n", &n) || read_positive(r, row, NULL, "ratio", &to->ratio))
+        return -1;
+    if (n != floor(n) || n > 9007199254740992.0)
+        return refuse(r, NULL, "n", "a whole number");
+    to->n = (int64_t)n;
+    return read_works(r, row, bench);
+}
+
+static int read_rows(const char *name, report_bench *bench, io_error *err) {
+    static const char *const texts[] = {"version", "device", "compute", "policy", "vendor"};
+    for (int i = 0; i < 5; i++)
+        if (!cJSON_IsString(cJSON_GetObjectItemCaseSensitive(bench->json, texts[i])))
+            return io_error_set(err, "%s: %s: a text expected, as `tlob bench --json' writes it", io_error_path(name),
+                                texts[i]);
+    const cJSON *results = cJSON_GetObjectItemCaseSensitive(bench->json, "results"), *row;
+    int count = cJSON_IsArray(results) ? cJSON_GetArraySize(results) : 0;
+    if (count < 1 || count > REPORT_BENCH_ROWS_MAX)
+        return io_error_set(err, "%s: results: an array of 1 to %d objects expected, as `tlob bench --json' writes it",
+                            io_error_path(name), REPORT_BENCH_ROWS_MAX);
+    cJSON_ArrayForEach(row, results) {
+        const reader r = {name, bench->rows, err};
+        if (!cJSON_IsObject(row))
+            return io_error_set(err, "%s: results[%d]: an object expected", io_error_path(name), bench->rows);
+        if (read_row(&r, row, bench))
+            return -1;
+        bench->rows++;
+    }
+    return 0;
+}
+
+static int parse(const char *name, const char *text, size_t length, report_bench *bench, io_error *err) {
+    const char *end = text;
+    // What follows a byte 0 would not be looked at.
+    bench->json = strlen(text) == length ? cJSON_ParseWithLengthOpts(text, length + 1, &end, 1) : NULL;
+    if (!bench->json) {
+        size_t line = 1;
+        for (const char *c = text; c < end; c++)
+            line += *c == '\n';
+        return io_error_set(err, "%s: line %zu: this is no JSON; an object expected, as `tlob bench --json' writes it",
+                            io_error_path(name), line);
+    }
+    if (!cJSON_IsObject(bench->json))
+        return io_error_set(err, "%s: an object expected, as `tlob bench --json' writes it", io_error_path(name));
+    return read_rows(name, bench, err);
+}
+
+int report_bench_parse(const char *name, const char *text, size_t length, report_bench *bench, io_error *err) {
+    *bench = (report_bench){0};
+    int result = parse(name, text, length, bench, err);
+    if (result)
+        report_bench_finish(bench);
+    return result;
+}
+
+void report_bench_finish(report_bench *bench) {
+    cJSON_Delete(bench->json);
+    *bench = (report_bench){0};
+}
+
+// --- writing ---
+
+static bool write_csv(const report *r, const char *name, const report_bench *bench) {
+    io_atomic *file = report_open(r, name, "csv");
+    if (!file)
+        return false;
+    FILE *csv = io_atomic_stream(file);
+    fprintf(csv, "what,n,mode");
+    for (int i = 0; i < 2; i++)
+        fprintf(csv, ",\"%s median_us\",\"%s low_us\",\"%s high_us\"", bench->names[i], bench->names[i],
+                bench->names[i]);
+    fprintf(csv, ",ratio\n");
+    for (const report_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
+        fprintf(csv, "\"%s\",%" PRId64 ",\"%s\"", row->what, row->n, row->mode);
+        const double numbers[] = {row->times[0].median, row->times[0].low,  row->times[0].high, row->times[1].median,
+                                  row->times[1].low,    row->times[1].high, row->ratio};
+        for (int i = 0; i < 7; i++) {
+            putc(',', csv);
+            report_number(csv, numbers[i]);
+        }
+        putc('\n', csv);
+    }
+    return report_close(file, true);
+}
+
+static void describe_row(const report_bench_row *row, char *text, size_t size) {
+    snprintf(text, size, "%s, N %" PRId64 ", %s", row->what, row->n, row->mode);
+}
+
+static bool spans_decades(const report_bench *bench) {
+    double low = INFINITY, high = 0;
+    for (int i = 0; i < bench->rows; i++)
+        for (int work = 0; work < 2; work++) {
+            low = fmin(low, bench->row[i].times[work].low);
+            high = fmax(high, bench->row[i].times[work].high);
+        }
+    return high > 20 * low;
+}
+
+// The rows from top to bottom, the first work a little above the second.
+static bool write_script(const report *r, const char *name, const report_bench *bench, const char *title) {
+    const int width = 1000, height = 150 + 34 * bench->rows;
+    char label[2 * NAME_MAX_BYTES + 32];
+    size_t longest = 0;
+    io_atomic *file = report_script(r, name, width, height);
+    if (!file)
+        return false;
+    FILE *gp = io_atomic_stream(file);
+    fprintf(gp, "set ytics (");
+    for (int i = 0; i < bench->rows; i++) {
+        describe_row(&bench->row[i], label, sizeof label);
+        longest = strlen(label) > longest ? strlen(label) : longest;
+        fprintf(gp, "%s", i ? ", " : "");
+        gnuplot_text(gp, label);
+        fprintf(gp, " %d", i);
+    }
+    const double left = fmin(0.6, (30 + 8.2 * (double)longest) / width), middle = left + 0.64 * (0.97 - left);
+    fprintf(gp, ") scale 0\nset yrange [%d.5:-0.5]\nset grid x\nset border 3\nset xtics nomirror\n", bench->rows - 1);
+    fprintf(gp, "set tmargin at screen %.4f\nset bmargin at screen %.4f\n", 1 - 75.0 / height, 62.0 / height);
+    fprintf(gp, "set label 1 ");
+    gnuplot_text(gp, title);
+    fprintf(gp, " at screen 0.5,%.4f center font ',16'\n", 1 - 20.0 / height);
+    fprintf(gp, "set multiplot\nset lmargin at screen %.4f\nset rmargin at screen %.4f\n", left, middle);
+    fprintf(gp, "set key at screen %.4f,%.4f center maxrows 1 Left reverse\n", (left + middle) / 2, 1 - 50.0 / height);
+    fprintf(gp, "set xlabel 'time of a call (us): median and quartiles%s'\n",
+            spans_decades(bench) ? ", logarithmic" : "");
+    fprintf(gp, spans_decades(bench) ? "set logscale x\n" : "set xrange [0:*]\n");
+    for (int i = 0; i < 2; i++) {
+        int column = 4 + 3 * i;
+        fprintf(gp, "%s '%s.csv' skip 1 using %d:($0%+.2f):%d:%d with xerrorbars linewidth 2 pointtype %d pointsize 0.9 "
+                    "linecolor rgb '%s' title ",
+                i ? ", \\\n    " : "plot", name, column, i ? 0.15 : -0.15, column + 1, column + 2, i ? 5 : 7,
+                i ? REPORT_ORANGE : REPORT_BLUE);
+        gnuplot_text(gp, bench->names[i]);
+    }
+    fprintf(gp, "\nunset label 1\nunset key\nunset logscale x\nset lmargin at screen %.4f\nset rmargin at screen 0.97\n",
+            middle + 0.025);
+    fprintf(gp, "set format y ''\nset xrange [*:*]\nset xlabel 'ratio: second / first'\n"
+                "set arrow from first 1,graph 0 to first 1,graph 1 nohead dashtype 2 linecolor rgb '#222222'\n"
+                "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s', "
+                "1/0 notitle\nunset multiplot\n",
+            name, REPORT_GREEN);
+    return report_close(file, true);
+}
+
+static void write_machine(FILE *page, const report_bench *bench) {
+    static const char *const heads[] = {"setting", "value"};
+    html_table_begin(page, "What the times depend on", heads, 2);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, bench->json) {
+        if (!cJSON_IsString(item) && !cJSON_IsNumber(item))
+            continue;
+        html_row_begin(page);
+        html_cell(page, "%s", item->string);
+        if (cJSON_IsString(item))
+            html_cell(page, "%s", item->valuestring);
+        else
+            html_cell(page, "%.15g", item->valuedouble);
+    }
+    html_table_end(page);
+}
+
+static void write_times(FILE *page, const report_bench *bench) {
+    const char *const heads[] = {"what", "N", "mode", bench->names[0], "quartiles", bench->names[1], "quartiles", "ratio"};
+    html_table_begin(page, "Microseconds a call: median and quartiles; ratio: the second over the first", heads, 8);
+    for (const report_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
+        html_row_begin(page);
+        html_cell(page, "%s", row->what);
+        html_number(page, "%" PRId64, row->n);
+        html_cell(page, "%s", row->mode);
+        for (int i = 0; i < 2; i++) {
+            html_number(page, "%.15g", row->times[i].median);
+            html_number(page, "%.15g to %.15g", row->times[i].low, row->times[i].high);
+        }
+        html_number(page, "%.15g", row->ratio);
+    }
+    html_table_end(page);
+}
+
+bool report_write_bench(const report *r, int number, const char *path, const report_bench *bench) {
+    char name[32], title[512];
+    snprintf(name, sizeof name, "bench-%d", number);
+    snprintf(title, sizeof title, "%s and %s on %.160s", bench->names[0], bench->names[1],
+             cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(bench->json, "device")));
+    fprintf(r->page, "<h2>Times: ");
+    html_text(r->page, title);
+    fprintf(r->page, "</h2>\n<p>From ");
+    html_text(r->page, path);
+    fprintf(r->page, "; as CSV in %s.csv.</p>\n", name);
+    if (!write_csv(r, name, bench) || !write_script(r, name, bench, title) ||
+        !report_draw(r, name, "Median times of a call with their quartiles, of both works, and their ratio"))
+        return false;
+    write_times(r->page, bench);
+    write_machine(r->page, bench);
+    return true;
+}

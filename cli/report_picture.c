@@ -1,0 +1,139 @@
+// How the files of a report are read and written, and how its pictures are drawn.
+#include "cli/gnuplot.h"
+#include "cli/html.h"
+#include "cli/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INPUT_MAX ((size_t)1 << 30)
+
+// --- files ---
+
+// Reads to the end; false with errno.
+static bool read_all(FILE *file, char **text, size_t *length) {
+    size_t room = 1 << 16;
+    char *longer = malloc(room);
+    while (longer) {
+        *text = longer;
+        *length += fread(*text + *length, 1, room - 1 - *length, file);
+        (*text)[*length] = 0;
+        if (*length < room - 1)
+            return !ferror(file);
+        if (room > INPUT_MAX) {
+            errno = EFBIG;
+            return false;
+        }
+        longer = realloc(*text, room *= 2);
+    }
+    return false;
+}
+
+char *report_read(const char *path, size_t *length) {
+    char *text = NULL;
+    *length = 0;
+    FILE *file = fopen(path, "r");
+    bool good = file && read_all(file, &text, length);
+    if (!good) {
+        cli_error("%s: %s", path, strerror(errno));
+        free(text);
+        text = NULL;
+    }
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static char *path_of(const report *r, const char *name, const char *ending) {
+    char *path;
+    if (asprintf(&path, "%s/%s.%s", r->folder, name, ending) >= 0)
+        return path;
+    cli_error("out of memory");
+    return NULL;
+}
+
+static bool spares_inputs(const report *r, const char *path) {
+    for (int i = 0; i < r->n_inputs; i++)
+        if (io_atomic_same(path, r->inputs[i])) {
+            cli_error("%s would overwrite the input %s: name another folder by --out", path, r->inputs[i]);
+            return false;
+        }
+    return true;
+}
+
+io_atomic *report_open(const report *r, const char *name, const char *ending) {
+    char *path = path_of(r, name, ending);
+    io_atomic *file = NULL;
+    io_error err;
+    if (path && spares_inputs(r, path) && io_atomic_open(path, &file, &err))
+        cli_error("%s", err.text);
+    free(path);
+    return file;
+}
+
+bool report_close(io_atomic *file, bool good) {
+    io_error err;
+    if (!good)
+        io_atomic_abort(&file);
+    else if (io_atomic_commit(&file, &err))
+        good = cli_error("%s", err.text) == CLI_OK;
+    return good;
+}
+
+void report_number(FILE *file, double value) {
+    char text[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    fputs(text, file);
+}
+
+// --- pictures ---
+
+io_atomic *report_script(const report *r, const char *name, int width, int height) {
+    io_atomic *file = report_open(r, name, "gp");
+    if (!file)
+        return NULL;
+    fprintf(io_atomic_stream(file),
+            "# Draws %s.csv, in its folder, by: gnuplot -e \"format='svg'\" %s.gp >%s.svg (or with png for svg)\n"
+            "if (!exists('format')) format = 'svg'\n"
+            "if (format eq 'png') {\n"
+            "    set terminal pngcairo noenhanced size %d,%d font 'sans,26' linewidth 2 background rgb 'white'\n"
+            "} else {\n"
+            "    set terminal svg noenhanced size %d,%d font 'sans-serif,14' background rgb 'white' name '%s'\n"
+            "}\n"
+            "set encoding utf8\nset datafile separator comma\n",
+            name, name, name, 2 * width, 2 * height, width, height, name);
+    return file;
+}
+
+static bool draw(const report *r, const char *name, const char *format) {
+    char script[64];
+    io_atomic *file = report_open(r, name, format);
+    if (!file)
+        return false;
+    snprintf(script, sizeof script, "%s.gp", name);
+    return report_close(file,
+                        gnuplot_run(r->gnuplot, r->folder, script, format, fileno(io_atomic_stream(file))));
+}
+
+bool report_draw(const report *r, const char *name, const char *shows) {
+    if (!r->gnuplot) {
+        html_element(r->page, "p", "No picture is here, for gnuplot was not found.");
+        return true;
+    }
+    if (!draw(r, name, "svg") || !draw(r, name, "png"))
+        return false;
+    char *path = path_of(r, name, "svg");
+    size_t length;
+    char *svg = path ? report_read(path, &length) : NULL;
+    bool good = svg && html_picture(r->page, svg, shows);
+    if (svg && !good)
+        cli_error("%s: this is not the SVG that %s should have drawn", path, r->gnuplot);
+    free(svg);
+    free(path);
+    return good;
+}
