@@ -35,12 +35,15 @@ static const struct argp_option own_options[] = {
 
 static const char doc[] =
     "Draws what bench and train wrote, and what a model attends to."
-    "\vThe folder gets a CSV file, a script of gnuplot, an SVG and a PNG for each picture: bench-1 and so on (median times "
+    "\vThe folder gets a CSV file, a script of gnuplot, an SVG and a PNG for each picture: bench1 and so on (median "
+    "times "
     "with quartiles, and ratios), loss, validation (loss, macro-F1 and accuracy), attention (a map of each head); and "
-    "index.html, with the pictures and the numbers, which needs no other file. Files of the same names are replaced, others "
+    "index.html, with the pictures and the numbers, which needs no other file. Files of the same names are replaced, "
+    "others "
     "are left alone.\n"
     "\n"
-    "The options where and how to compute, and those of order-book files, are for --model, whose file says how samples are "
+    "The options where and how to compute, and those of order-book files, are for --model, whose file says how samples "
+    "are "
     "made.\n"
     "\n"
     "Without gnuplot (Debian and Ubuntu: apt install gnuplot-nox) the CSV files, the scripts and the page are written "

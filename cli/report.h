@@ -34,8 +34,8 @@ void report_number(FILE *file, double value);
 
 // --- pictures: NAME.csv, which is written first, NAME.gp, NAME.svg, NAME.png ---
 
-// Begins the script: terminals of width by height, fonts and colours. Draw from NAME.csv, of which the first line is
-// skipped.
+// Begins the script: terminals of width by height, and `large`, the font of titles. Draw from NAME.csv, of which the
+// first line is skipped.
 io_atomic *report_script(const report *r, const char *name, int width, int height);
 
 // Draws NAME.svg and NAME.png by NAME.gp, and puts the picture into the page; without gnuplot it says there that there
@@ -46,7 +46,7 @@ bool report_draw(const report *r, const char *name, const char *shows);
 #define REPORT_BLUE   "#0072B2"
 #define REPORT_ORANGE "#D55E00"
 #define REPORT_GREEN  "#009E73"
-#define REPORT_GREY   "#B0B0B0"
+#define REPORT_GREY   "#999999"
 
 // --- the parts: false after printing why ---
 

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 
 enum {
-    HEADS_MAX = 64,        // more panels than can be told apart
-    CELLS_MAX = 1 << 20,   // of all heads
-    PIXELS_MAX = 32,       // tokens up to which each cell of the SVG is a shape of its own, and not a pixel
-    NUMBERED_MAX = 8,      // up to which its number is drawn in it,
-    TABULATED_MAX = 16,    // and up to which it is in the page
+    HEADS_MAX = 64,      // more panels than can be told apart
+    CELLS_MAX = 1 << 20, // of all heads
+    PIXELS_MAX = 32,     // tokens up to which each cell of the SVG is a shape of its own, and not a pixel
+    NUMBERED_MAX = 8,    // up to which its number is drawn in it,
+    TABULATED_MAX = 16,  // and up to which it is in the page
 };
 
 // --- computing ---
@@ -110,8 +110,7 @@ static bool walk_batch(walk *w, int64_t count, report_attention *a) {
     size_t bytes = (size_t)(count * a->shape.seq * a->shape.d_out) * sizeof(float);
     if (!cli_feed_upload(&w->feed, w->samples, count, &batch))
         return false;
-    if (tlob_block_forward(w->block, w->stream, tlob_buffer_data(w->weights), batch.x, count,
-                           tlob_buffer_data(w->y)) ||
+    if (tlob_block_forward(w->block, w->stream, tlob_buffer_data(w->weights), batch.x, count, tlob_buffer_data(w->y)) ||
         tlob_block_get_state(w->block, &state) || tlob_download(w->stream, w->q, state.q, bytes) ||
         tlob_download(w->stream, w->k, state.k, bytes)) {
         cli_tlob_error("attention");
@@ -157,7 +156,8 @@ static bool measure_out(const cli_model_file *file, report_attention *a) {
     a->tokens = on_features ? groups : file->shape.seq;
     a->heads = on_features ? 1 : groups;
     if (a->heads > HEADS_MAX || a->tokens > CELLS_MAX || a->heads * a->tokens * a->tokens > CELLS_MAX) {
-        cli_error("%s: %" PRId64 " heads of %" PRId64 " x %" PRId64 " tokens are too many to draw: at most %d heads, and "
+        cli_error("%s: %" PRId64 " heads of %" PRId64 " x %" PRId64
+                  " tokens are too many to draw: at most %d heads, and "
                   "%d cells of all heads",
                   a->path, a->heads, a->tokens, a->tokens, HEADS_MAX, CELLS_MAX);
         return false;
@@ -245,12 +245,14 @@ static bool write_script(const report *r, const report_attention *a, const char 
     fprintf(gp,
             "set palette defined (0 '#440154', 1 '#472d7b', 2 '#3b528b', 3 '#2c728e', 4 '#21918c', 5 '#28ae80', "
             "6 '#5ec962', 7 '#addc30', 8 '#fde725')\n"
-            "set cbrange [0:%.17g]\nset cblabel 'mean attention P'\nset size ratio 1\n"
+            "set cbrange [0:%.17g]\nset size ratio 1\n"
             "set xrange [0.5:%" PRId64 ".5]\nset yrange [%" PRId64 ".5:0.5]\nset tics out nomirror\n"
             "set xlabel 'key token (attended to)'\nset ylabel 'query token'\n"
-            "set multiplot layout %d,%d title '%s' font ',16'\n",
+            "set multiplot layout %d,%d title '%s' font large\n",
             largest, a->tokens, a->tokens, rows, columns, title);
-    if (a->tokens <= TABULATED_MAX)
+    if (a->heads == 1)
+        fprintf(gp, "set cblabel 'mean attention P'\n"); // beside more than one there is no room for it
+    if (a->tokens <= NUMBERED_MAX)
         fprintf(gp, "set xtics 1\nset ytics 1\n");
     for (int64_t h = 0; h < a->heads; h++)
         write_panel(gp, a, h, largest);
@@ -261,8 +263,8 @@ static bool write_script(const report *r, const report_attention *a, const char 
 static void write_focus(FILE *page, const report_attention *a) {
     static const char *const heads[] = {"head", "mean_max"};
     double mean = 0;
-    html_table_begin(page, "Focus: the mean over all queries of the largest P (one over the tokens: uniform; 1: one-hot)",
-                     heads, 2);
+    html_table_begin(
+        page, "Focus: the mean over all queries of the largest P (one over the tokens: uniform; 1: one-hot)", heads, 2);
     for (int64_t h = 0; h < a->heads; h++) {
         html_row_begin(page);
         html_number(page, "%" PRId64, h + 1);
@@ -297,7 +299,7 @@ static void write_matrix(FILE *page, const report_attention *a, int64_t head) {
 bool report_write_attention(const report *r, const report_attention *a) {
     const bool on_features = a->shape.axis == TLOB_AXIS_FEATURE;
     char text[512], title[160];
-    snprintf(title, sizeof title, "Mean attention over %" PRId64 " validation samples, tokens: %s", a->samples,
+    snprintf(title, sizeof title, "Mean attention P over %" PRId64 " validation samples; tokens: %s", a->samples,
              on_features ? "groups of features" : "events");
     html_element(r->page, "h2", "Attention");
     fprintf(r->page, "<p>Of ");

@@ -46,8 +46,8 @@ static int read_positive(const reader *r, const cJSON *object, const char *work,
 
 static int read_times(const reader *r, const cJSON *work, report_times *times) {
     const char *name = work->string;
-    if (read_positive(r, work, name, "median_us", &times->median) || read_positive(r, work, name, "low_us", &times->low) ||
-        read_positive(r, work, name, "high_us", &times->high))
+    if (read_positive(r, work, name, "median_us", &times->median) ||
+        read_positive(r, work, name, "low_us", &times->low) || read_positive(r, work, name, "high_us", &times->high))
         return -1;
     return times->low <= times->median && times->median <= times->high
                ? 0
@@ -164,25 +164,45 @@ static void describe_row(const report_bench_row *row, char *text, size_t size) {
     snprintf(text, size, "%s, N %" PRId64 ", %s", row->what, row->n, row->mode);
 }
 
-static bool spans_decades(const report_bench *bench) {
-    double low = INFINITY, high = 0;
+typedef struct span {
+    double low, high;
+} span;
+
+static span span_of_times(const report_bench *bench) {
+    span s = {INFINITY, 0};
     for (int i = 0; i < bench->rows; i++)
         for (int work = 0; work < 2; work++) {
-            low = fmin(low, bench->row[i].times[work].low);
-            high = fmax(high, bench->row[i].times[work].high);
+            s.low = fmin(s.low, bench->row[i].times[work].low);
+            s.high = fmax(s.high, bench->row[i].times[work].high);
         }
-    return high > 20 * low;
+    return s;
 }
 
-// The rows from top to bottom, the first work a little above the second.
-static bool write_script(const report *r, const char *name, const report_bench *bench, const char *title) {
-    const int width = 1000, height = 150 + 34 * bench->rows;
+static span span_of_ratios(const report_bench *bench) {
+    span s = {1, 1}; // the line that they are held against is shown as well
+    for (int i = 0; i < bench->rows; i++)
+        s = (span){fmin(s.low, bench->row[i].ratio), fmax(s.high, bench->row[i].ratio)};
+    return s;
+}
+
+// 1, 2 or 5 times a power of ten, of which at most four are in `length`.
+static double tic_step(double length) {
+    double power = pow(10, floor(log10(length / 4))), steps[] = {1, 2, 5, 10};
+    for (int i = 0; i < 4; i++)
+        if (length / (steps[i] * power) <= 4)
+            return steps[i] * power;
+    return 10 * power;
+}
+
+typedef struct layout {
+    int height;
+    double left, middle; // where the panel of times begins and ends
+} layout;
+
+// The rows from top to bottom; their labels say how much room is left of them.
+static layout write_layout(FILE *gp, const report_bench *bench, int width, int height, const char *title) {
     char label[2 * NAME_MAX_BYTES + 32];
     size_t longest = 0;
-    io_atomic *file = report_script(r, name, width, height);
-    if (!file)
-        return false;
-    FILE *gp = io_atomic_stream(file);
     fprintf(gp, "set ytics (");
     for (int i = 0; i < bench->rows; i++) {
         describe_row(&bench->row[i], label, sizeof label);
@@ -191,32 +211,60 @@ static bool write_script(const report *r, const char *name, const report_bench *
         gnuplot_text(gp, label);
         fprintf(gp, " %d", i);
     }
-    const double left = fmin(0.6, (30 + 8.2 * (double)longest) / width), middle = left + 0.64 * (0.97 - left);
+    const double left = fmin(0.6, (30 + 9 * (double)longest) / width), middle = left + 0.6 * (0.96 - left);
     fprintf(gp, ") scale 0\nset yrange [%d.5:-0.5]\nset grid x\nset border 3\nset xtics nomirror\n", bench->rows - 1);
     fprintf(gp, "set tmargin at screen %.4f\nset bmargin at screen %.4f\n", 1 - 75.0 / height, 62.0 / height);
     fprintf(gp, "set label 1 ");
     gnuplot_text(gp, title);
-    fprintf(gp, " at screen 0.5,%.4f center font ',16'\n", 1 - 20.0 / height);
-    fprintf(gp, "set multiplot\nset lmargin at screen %.4f\nset rmargin at screen %.4f\n", left, middle);
-    fprintf(gp, "set key at screen %.4f,%.4f center maxrows 1 Left reverse\n", (left + middle) / 2, 1 - 50.0 / height);
-    fprintf(gp, "set xlabel 'time of a call (us): median and quartiles%s'\n",
-            spans_decades(bench) ? ", logarithmic" : "");
-    fprintf(gp, spans_decades(bench) ? "set logscale x\n" : "set xrange [0:*]\n");
+    fprintf(gp, " at screen 0.5,%.4f center font large\n", 1 - 20.0 / height);
+    return (layout){height, left, middle};
+}
+
+// The first work a little above the second.
+static void write_times_panel(FILE *gp, const char *name, const report_bench *bench, layout l) {
+    span times = span_of_times(bench);
+    bool decades = times.high > 20 * times.low;
+    fprintf(gp, "set lmargin at screen %.4f\nset rmargin at screen %.4f\n", l.left, l.middle);
+    fprintf(gp, "set key at screen %.4f,%.4f center maxrows 1 Left reverse\n", (l.left + l.middle) / 2,
+            1 - 50.0 / l.height);
+    fprintf(gp, "set xlabel 'time of a call (us): median, quartiles%s'\n", decades ? "; logarithmic" : "");
+    fprintf(gp, decades ? "set logscale x\n" : "set xrange [0:*]\n");
     for (int i = 0; i < 2; i++) {
         int column = 4 + 3 * i;
-        fprintf(gp, "%s '%s.csv' skip 1 using %d:($0%+.2f):%d:%d with xerrorbars linewidth 2 pointtype %d pointsize 0.9 "
-                    "linecolor rgb '%s' title ",
+        fprintf(gp,
+                "%s '%s.csv' skip 1 using %d:($0%+.2f):%d:%d with xerrorbars linewidth 2 pointtype %d pointsize 0.9 "
+                "linecolor rgb '%s' title ",
                 i ? ", \\\n    " : "plot", name, column, i ? 0.15 : -0.15, column + 1, column + 2, i ? 5 : 7,
                 i ? REPORT_ORANGE : REPORT_BLUE);
         gnuplot_text(gp, bench->names[i]);
     }
-    fprintf(gp, "\nunset label 1\nunset key\nunset logscale x\nset lmargin at screen %.4f\nset rmargin at screen 0.97\n",
-            middle + 0.025);
-    fprintf(gp, "set format y ''\nset xrange [*:*]\nset xlabel 'ratio: second / first'\n"
-                "set arrow from first 1,graph 0 to first 1,graph 1 nohead dashtype 2 linecolor rgb '#222222'\n"
-                "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s', "
-                "1/0 notitle\nunset multiplot\n",
+    fprintf(gp, "\n");
+}
+
+static void write_ratio_panel(FILE *gp, const char *name, const report_bench *bench, layout l) {
+    span ratios = span_of_ratios(bench);
+    double room = fmax(0.1 * (ratios.high - ratios.low), 0.01);
+    fprintf(gp, "unset label 1\nunset key\nunset logscale x\nset lmargin at screen %.4f\nset rmargin at screen 0.96\n",
+            l.middle + 0.035);
+    fprintf(gp, "unset ytics\nset xrange [%.17g:%.17g]\nset xtics %.17g\nset xlabel 'ratio: second / first'\n",
+            ratios.low - room, ratios.high + room, tic_step(ratios.high - ratios.low + 2 * room));
+    fprintf(gp,
+            "set arrow from first 1,graph 0 to first 1,graph 1 nohead dashtype 2 linecolor rgb '#222222'\n"
+            "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s'\n",
             name, REPORT_GREEN);
+}
+
+static bool write_script(const report *r, const char *name, const report_bench *bench, const char *title) {
+    const int width = 1000, height = 150 + 34 * bench->rows;
+    io_atomic *file = report_script(r, name, width, height);
+    if (!file)
+        return false;
+    FILE *gp = io_atomic_stream(file);
+    layout l = write_layout(gp, bench, width, height, title);
+    fprintf(gp, "set multiplot\n");
+    write_times_panel(gp, name, bench, l);
+    write_ratio_panel(gp, name, bench, l);
+    fprintf(gp, "unset multiplot\n");
     return report_close(file, true);
 }
 
@@ -238,7 +286,8 @@ static void write_machine(FILE *page, const report_bench *bench) {
 }
 
 static void write_times(FILE *page, const report_bench *bench) {
-    const char *const heads[] = {"what", "N", "mode", bench->names[0], "quartiles", bench->names[1], "quartiles", "ratio"};
+    const char *const heads[] = {"what",          "N",         "mode", bench->names[0], "quartiles",
+                                 bench->names[1], "quartiles", "ratio"};
     html_table_begin(page, "Microseconds a call: median and quartiles; ratio: the second over the first", heads, 8);
     for (const report_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
         html_row_begin(page);
@@ -256,8 +305,8 @@ static void write_times(FILE *page, const report_bench *bench) {
 
 bool report_write_bench(const report *r, int number, const char *path, const report_bench *bench) {
     char name[32], title[512];
-    snprintf(name, sizeof name, "bench-%d", number);
-    snprintf(title, sizeof title, "%s and %s on %.160s", bench->names[0], bench->names[1],
+    snprintf(name, sizeof name, "bench%d", number);
+    snprintf(title, sizeof title, "%s and %s, on %.160s", bench->names[0], bench->names[1],
              cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(bench->json, "device")));
     fprintf(r->page, "<h2>Times: ");
     html_text(r->page, title);

@@ -101,9 +101,11 @@ io_atomic *report_script(const report *r, const char *name, int width, int heigh
             "# Draws %s.csv, in its folder, by: gnuplot -e \"format='svg'\" %s.gp >%s.svg (or with png for svg)\n"
             "if (!exists('format')) format = 'svg'\n"
             "if (format eq 'png') {\n"
-            "    set terminal pngcairo noenhanced size %d,%d font 'sans,26' linewidth 2 background rgb 'white'\n"
+            "    set terminal pngcairo noenhanced size %d,%d font 'sans,22' linewidth 2 background rgb 'white'\n"
+            "    large = ',26'\n"
             "} else {\n"
             "    set terminal svg noenhanced size %d,%d font 'sans-serif,14' background rgb 'white' name '%s'\n"
+            "    large = ',16'\n"
             "}\n"
             "set encoding utf8\nset datafile separator comma\n",
             name, name, name, 2 * width, 2 * height, width, height, name);
@@ -116,8 +118,7 @@ static bool draw(const report *r, const char *name, const char *format) {
     if (!file)
         return false;
     snprintf(script, sizeof script, "%s.gp", name);
-    return report_close(file,
-                        gnuplot_run(r->gnuplot, r->folder, script, format, fileno(io_atomic_stream(file))));
+    return report_close(file, gnuplot_run(r->gnuplot, r->folder, script, format, fileno(io_atomic_stream(file))));
 }
 
 bool report_draw(const report *r, const char *name, const char *shows) {

@@ -36,10 +36,11 @@ static void write_numbers(const report *r, const char *caption, const report_tab
                           int columns, const double *means) {
     size_t step = every(table->rows, LINES_MAX);
     char text[160];
-    snprintf(text, sizeof text, "%s: %zu of %zu rows", caption, (table->rows - 1) / step + 1 + ((table->rows - 1) % step > 0),
-             table->rows);
+    snprintf(text, sizeof text, "%s: %zu of %zu rows", caption,
+             (table->rows - 1) / step + 1 + ((table->rows - 1) % step > 0), table->rows);
     html_table_begin(r->page, text, heads, columns);
-    for (size_t i = 0; i < table->rows; i = i + step < table->rows || i == table->rows - 1 ? i + step : table->rows - 1) {
+    for (size_t i = 0; i < table->rows;
+         i = i + step < table->rows || i == table->rows - 1 ? i + step : table->rows - 1) {
         html_row_begin(r->page);
         for (int c = 0; c < table->columns; c++)
             html_number(r->page, c ? "%.6f" : "%.0f", row_of(table, i)[c]);
@@ -84,20 +85,22 @@ static bool write_losses_script(const report *r, const report_table *losses, siz
         return false;
     size_t step = every(losses->rows, POINTS_MAX);
     FILE *gp = io_atomic_stream(file);
-    fprintf(gp,
-            "set title 'Training loss by step' font ',16'\n"
-            "set xlabel 'step of the optimizer'\nset ylabel 'loss: mean cross-entropy of the batch (nats)'\n"
-            "set grid\nset border 3\nset tics nomirror\nset key top right\n"
-            "plot 'loss.csv' skip 1 every %zu using 1:2 with points pointtype 7 pointsize 0.25 linecolor rgb '%s' title ",
-            step, REPORT_GREY);
+    fprintf(
+        gp,
+        "set title 'Training loss by step' font large\n"
+        "set xlabel 'step of the optimizer'\nset ylabel 'loss: mean cross-entropy of the batch (nats)'\n"
+        "set grid\nset border 3\nset tics nomirror\nset key above right\n"
+        "plot 'loss.csv' skip 1 every %zu using 1:2 with points pointtype 7 pointsize 0.35 linecolor rgb '%s' title ",
+        step, REPORT_GREY);
     if (step == 1)
         fprintf(gp, "'loss of each step'");
     else
         fprintf(gp, "'loss of one step in %zu'", step);
-    fprintf(gp,
-            ", \\\n    '' skip 1 every %zu using 1:3 with lines linewidth 2 linecolor rgb '%s' title 'mean of the last %zu "
-            "steps'\n",
-            step, REPORT_BLUE, window);
+    fprintf(
+        gp,
+        ", \\\n    '' skip 1 every %zu using 1:3 with lines linewidth 2 linecolor rgb '%s' title 'mean of the last %zu "
+        "steps'\n",
+        step, REPORT_BLUE, window);
     return report_close(file, true);
 }
 
@@ -115,7 +118,8 @@ bool report_write_losses(const report *r, const char *path, const report_table *
                 report_draw(r, "loss", "The loss of each training step, and the mean of the last steps");
     if (good) {
         size_t best = lowest(losses, 1);
-        snprintf(text, sizeof text, "%zu steps; the lowest loss of one is %.6f, of step %.0f. Means are of the last %zu steps.",
+        snprintf(text, sizeof text,
+                 "%zu steps; the lowest loss of one is %.6f, of step %.0f. Means are of the last %zu steps.",
                  losses->rows, row_of(losses, best)[1], row_of(losses, best)[0], window);
         html_element(r->page, "p", text);
         write_numbers(r, "Loss of a training step", losses, heads, 3, means);
@@ -149,13 +153,13 @@ static bool write_validation_script(const report *r, const report_table *validat
     const char *with = validation->rows > 100 ? "lines" : "linespoints";
     fprintf(io_atomic_stream(file),
             "set multiplot layout 2,1\nset grid\nset border 3\nset tics nomirror\nset lmargin 11\nset rmargin 4\n"
-            "set title 'Validation loss by step' font ',16'\nset ylabel 'loss (nats)'\nset key top right\n"
+            "set title 'Validation loss by step' font large\nset ylabel 'loss (nats)'\nset key above right\n"
             "plot 'validation.csv' skip 1 every %zu using 1:2 with %s linewidth 2 pointtype 7 pointsize 0.5 "
             "linecolor rgb '%s' title 'mean cross-entropy', \\\n"
             "    '+' every ::0::0 using (%.0f):(%.17g) with points pointtype 6 pointsize 1.6 linewidth 2 "
             "linecolor rgb '%s' title 'lowest: %.4f, step %.0f'\n"
-            "set title 'Macro-F1 and accuracy of the validation part by step'\nset xlabel 'step of the optimizer'\n"
-            "set ylabel 'share (0 to 1)'\nset key bottom right\n"
+            "set title 'Macro-F1 and accuracy of the validation part by step' font large\n"
+            "set xlabel 'step of the optimizer'\nset ylabel 'share (0 to 1)'\nset key above right\n"
             "plot 'validation.csv' skip 1 every %zu using 1:4 with %s linewidth 2 pointtype 7 pointsize 0.5 "
             "linecolor rgb '%s' title 'macro-F1', \\\n"
             "    '' skip 1 every %zu using 1:3 with %s linewidth 2 dashtype 2 pointtype 9 pointsize 0.6 "
@@ -174,8 +178,8 @@ bool report_write_validation(const report *r, const char *path, const report_tab
         return false;
     const double *best = row_of(validation, lowest(validation, 1));
     char text[160];
-    snprintf(text, sizeof text, "The lowest loss is %.6f, after step %.0f, with accuracy %.4f and macro-F1 %.4f.", best[1],
-             best[0], best[2], best[3]);
+    snprintf(text, sizeof text, "The lowest loss is %.6f, after step %.0f, with accuracy %.4f and macro-F1 %.4f.",
+             best[1], best[0], best[2], best[3]);
     html_element(r->page, "p", text);
     write_numbers(r, "Figures of the validation part", validation, heads, 4, NULL);
     return true;

@@ -193,8 +193,8 @@ typedef struct trainer {
     tlob_model *model;
     cli_feed feed;
     cli_draw draw;
-    size_t *samples;             // numbers of the batch at hand
-    float *losses;               // of every step of this run, or NULL
+    size_t *samples;              // numbers of the batch at hand
+    float *losses;                // of every step of this run, or NULL
     validation_line *validations; // of this run, in order, or NULL; there is room for all
     int64_t n_validations;
     int64_t begun, done, looked; // steps done at the beginning and now; the last one whose loss was looked at
