@@ -103,16 +103,16 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 // --- inputs: all are read before anything is written ---
 
 typedef struct material {
-    report_bench *bench; // [n_benches]
+    cli_bench_file *bench; // [n_benches]
     report_table losses, validation;
     report_attention attention;
 } material;
 
-static bool read_bench(const char *path, report_bench *bench) {
+static bool read_bench(const char *path, cli_bench_file *bench) {
     size_t length;
     io_error err;
     char *text = report_read(path, &length);
-    bool good = text && !report_bench_parse(path, text, length, bench, &err);
+    bool good = text && !cli_bench_file_parse(path, text, length, bench, &err);
     if (text && !good)
         cli_error("%s", err.text);
     free(text);
@@ -147,7 +147,7 @@ static bool read_material(const report_options *options, material *m) {
 
 static void free_material(const report_options *options, material *m) {
     for (int i = 0; m->bench && i < options->n_benches; i++)
-        report_bench_finish(&m->bench[i]);
+        cli_bench_file_finish(&m->bench[i]);
     free(m->bench);
     report_table_finish(&m->losses);
     report_table_finish(&m->validation);

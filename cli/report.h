@@ -3,8 +3,8 @@
 #ifndef CLI_REPORT_H
 #define CLI_REPORT_H
 
+#include "cli/bench_file.h"
 #include "cli/data.h"
-#include "cli/report_bench.h"
 #include "cli/report_table.h"
 
 #include "io/atomic_file.h"
@@ -50,7 +50,7 @@ bool report_draw(const report *r, const char *name, const char *shows);
 
 // --- the parts: false after printing why ---
 
-bool report_write_bench(const report *r, int number, const char *path, const report_bench *bench);
+bool report_write_bench(const report *r, int number, const char *path, const cli_bench_file *bench);
 bool report_write_losses(const report *r, const char *path, const report_table *losses);
 bool report_write_validation(const report *r, const char *path, const report_table *validation);
 

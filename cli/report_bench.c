@@ -1,143 +1,13 @@
-// The times of `tlob bench --json`: read, as CSV, as a picture, as a table.
+// The times of `tlob bench --json`: as CSV, as a picture, as a table.
 #include "cli/gnuplot.h"
 #include "cli/html.h"
 #include "cli/report.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-// --- reading ---
-
-enum { NAME_MAX_BYTES = 64 };
-
-typedef struct reader {
-    const char *file;
-    int row; // of `results`
-    io_error *err;
-} reader;
-
-static int refuse(const reader *r, const char *work, const char *key, const char *expected) {
-    return io_error_set(r->err, "%s: results[%d].%s%s%s: %s expected", io_error_path(r->file), r->row, work ? work : "",
-                        work ? "." : "", key, expected);
-}
-
-// Texts go into CSV and beside axes.
-static bool is_name(const char *text) {
-    size_t length = strlen(text);
-    for (const char *c = text; *c; c++)
-        if (iscntrl((unsigned char)*c) || *c == '"')
-            return false;
-    return length > 0 && length <= NAME_MAX_BYTES;
-}
-
-static int read_name(const reader *r, const cJSON *row, const char *key, const char **value) {
-    *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, key));
-    return *value && is_name(*value) ? 0 : refuse(r, NULL, key, "a text of 1 to 64 bytes without quotes");
-}
-
-static int read_positive(const reader *r, const cJSON *object, const char *work, const char *key, double *value) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    *value = cJSON_IsNumber(item) ? item->valuedouble : NAN;
-    return *value > 0 && isfinite(*value) ? 0 : refuse(r, work, key, "a finite number above 0");
-}
-
-static int read_times(const reader *r, const cJSON *work, report_times *times) {
-    const char *name = work->string;
-    if (read_positive(r, work, name, "median_us", &times->median) ||
-        read_positive(r, work, name, "low_us", &times->low) || read_positive(r, work, name, "high_us", &times->high))
-        return -1;
-    return times->low <= times->median && times->median <= times->high
-               ? 0
-               : refuse(r, name, "median_us", "a number from low_us to high_us");
-}
-
-// The works that are compared are the first two objects of a row.
-static int read_works(const reader *r, const cJSON *row, report_bench *bench) {
-    int found = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, row) {
-        if (!cJSON_IsObject(item) || found == 2)
-            continue;
-        if (!is_name(item->string) || (r->row && strcmp(item->string, bench->names[found])))
-            return io_error_set(r->err, "%s: results[%d]: the times of '%.64s' instead of those of %s",
-                                io_error_path(r->file), r->row, item->string,
-                                r->row ? bench->names[found] : "a work with a name of 1 to 64 bytes without quotes");
-        if (read_times(r, item, &bench->row[r->row].times[found]))
-            return -1;
-        bench->names[found++] = item->string;
-    }
-    return found == 2 ? 0 : refuse(r, NULL, "(names of works)", "two objects of median_us, low_us and high_us");
-}
-
-static int read_row(const reader *r, const cJSON *row, report_bench *bench) {
-    report_bench_row *to = &bench->row[r->row];
-    double n;
-    if (read_name(r, row, "what", &to->what) || read_name(r, row, "mode", &to->mode) ||
-        read_positive(r, row, NULL, "n", &n) || read_positive(r, row, NULL, "ratio", &to->ratio))
-        return -1;
-    if (n != floor(n) || n > 9007199254740992.0)
-        return refuse(r, NULL, "n", "a whole number");
-    to->n = (int64_t)n;
-    return read_works(r, row, bench);
-}
-
-static int read_rows(const char *name, report_bench *bench, io_error *err) {
-    static const char *const texts[] = {"version", "device", "compute", "policy", "vendor"};
-    for (int i = 0; i < 5; i++)
-        if (!cJSON_IsString(cJSON_GetObjectItemCaseSensitive(bench->json, texts[i])))
-            return io_error_set(err, "%s: %s: a text expected, as `tlob bench --json' writes it", io_error_path(name),
-                                texts[i]);
-    const cJSON *results = cJSON_GetObjectItemCaseSensitive(bench->json, "results"), *row;
-    int count = cJSON_IsArray(results) ? cJSON_GetArraySize(results) : 0;
-    if (count < 1 || count > REPORT_BENCH_ROWS_MAX)
-        return io_error_set(err, "%s: results: an array of 1 to %d objects expected, as `tlob bench --json' writes it",
-                            io_error_path(name), REPORT_BENCH_ROWS_MAX);
-    cJSON_ArrayForEach(row, results) {
-        const reader r = {name, bench->rows, err};
-        if (!cJSON_IsObject(row))
-            return io_error_set(err, "%s: results[%d]: an object expected", io_error_path(name), bench->rows);
-        if (read_row(&r, row, bench))
-            return -1;
-        bench->rows++;
-    }
-    return 0;
-}
-
-static int parse(const char *name, const char *text, size_t length, report_bench *bench, io_error *err) {
-    const char *end = text;
-    // What follows a byte 0 would not be looked at.
-    bench->json = strlen(text) == length ? cJSON_ParseWithLengthOpts(text, length + 1, &end, 1) : NULL;
-    if (!bench->json) {
-        size_t line = 1;
-        for (const char *c = text; c < end; c++)
-            line += *c == '\n';
-        return io_error_set(err, "%s: line %zu: this is no JSON; an object expected, as `tlob bench --json' writes it",
-                            io_error_path(name), line);
-    }
-    if (!cJSON_IsObject(bench->json))
-        return io_error_set(err, "%s: an object expected, as `tlob bench --json' writes it", io_error_path(name));
-    return read_rows(name, bench, err);
-}
-
-int report_bench_parse(const char *name, const char *text, size_t length, report_bench *bench, io_error *err) {
-    *bench = (report_bench){0};
-    int result = parse(name, text, length, bench, err);
-    if (result)
-        report_bench_finish(bench);
-    return result;
-}
-
-void report_bench_finish(report_bench *bench) {
-    cJSON_Delete(bench->json);
-    *bench = (report_bench){0};
-}
-
-// --- writing ---
-
-static bool write_csv(const report *r, const char *name, const report_bench *bench) {
+static bool write_csv(const report *r, const char *name, const cli_bench_file *bench) {
     io_atomic *file = report_open(r, name, "csv");
     if (!file)
         return false;
@@ -147,7 +17,7 @@ static bool write_csv(const report *r, const char *name, const report_bench *ben
         fprintf(csv, ",\"%s median_us\",\"%s low_us\",\"%s high_us\"", bench->names[i], bench->names[i],
                 bench->names[i]);
     fprintf(csv, ",ratio\n");
-    for (const report_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
+    for (const cli_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
         fprintf(csv, "\"%s\",%" PRId64 ",\"%s\"", row->what, row->n, row->mode);
         const double numbers[] = {row->times[0].median, row->times[0].low,  row->times[0].high, row->times[1].median,
                                   row->times[1].low,    row->times[1].high, row->ratio};
@@ -160,7 +30,7 @@ static bool write_csv(const report *r, const char *name, const report_bench *ben
     return report_close(file, true);
 }
 
-static void describe_row(const report_bench_row *row, char *text, size_t size) {
+static void describe_row(const cli_bench_row *row, char *text, size_t size) {
     snprintf(text, size, "%s, N %" PRId64 ", %s", row->what, row->n, row->mode);
 }
 
@@ -168,7 +38,7 @@ typedef struct span {
     double low, high;
 } span;
 
-static span span_of_times(const report_bench *bench) {
+static span span_of_times(const cli_bench_file *bench) {
     span s = {INFINITY, 0};
     for (int i = 0; i < bench->rows; i++)
         for (int work = 0; work < 2; work++) {
@@ -178,7 +48,7 @@ static span span_of_times(const report_bench *bench) {
     return s;
 }
 
-static span span_of_ratios(const report_bench *bench) {
+static span span_of_ratios(const cli_bench_file *bench) {
     span s = {1, 1}; // the line that they are held against is shown as well
     for (int i = 0; i < bench->rows; i++)
         s = (span){fmin(s.low, bench->row[i].ratio), fmax(s.high, bench->row[i].ratio)};
@@ -200,8 +70,8 @@ typedef struct layout {
 } layout;
 
 // The rows from top to bottom; their labels say how much room is left of them.
-static layout write_layout(FILE *gp, const report_bench *bench, int width, int height, const char *title) {
-    char label[2 * NAME_MAX_BYTES + 32];
+static layout write_layout(FILE *gp, const cli_bench_file *bench, int width, int height, const char *title) {
+    char label[2 * CLI_BENCH_NAME_MAX + 32];
     size_t longest = 0;
     fprintf(gp, "set ytics (");
     for (int i = 0; i < bench->rows; i++) {
@@ -221,7 +91,7 @@ static layout write_layout(FILE *gp, const report_bench *bench, int width, int h
 }
 
 // The first work a little above the second.
-static void write_times_panel(FILE *gp, const char *name, const report_bench *bench, layout l) {
+static void write_times_panel(FILE *gp, const char *name, const cli_bench_file *bench, layout l) {
     span times = span_of_times(bench);
     bool decades = times.high > 20 * times.low;
     fprintf(gp, "set lmargin at screen %.4f\nset rmargin at screen %.4f\n", l.left, l.middle);
@@ -241,7 +111,7 @@ static void write_times_panel(FILE *gp, const char *name, const report_bench *be
     fprintf(gp, "\n");
 }
 
-static void write_ratio_panel(FILE *gp, const char *name, const report_bench *bench, layout l) {
+static void write_ratio_panel(FILE *gp, const char *name, const cli_bench_file *bench, layout l) {
     span ratios = span_of_ratios(bench);
     double room = fmax(0.1 * (ratios.high - ratios.low), 0.01);
     fprintf(gp, "unset label 1\nunset key\nunset logscale x\nset lmargin at screen %.4f\nset rmargin at screen 0.96\n",
@@ -250,11 +120,11 @@ static void write_ratio_panel(FILE *gp, const char *name, const report_bench *be
             ratios.low - room, ratios.high + room, tic_step(ratios.high - ratios.low + 2 * room));
     fprintf(gp,
             "set arrow from first 1,graph 0 to first 1,graph 1 nohead dashtype 2 linecolor rgb '#222222'\n"
-            "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s'\n",
+            "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s' title 'ratio'\n",
             name, REPORT_GREEN);
 }
 
-static bool write_script(const report *r, const char *name, const report_bench *bench, const char *title) {
+static bool write_script(const report *r, const char *name, const cli_bench_file *bench, const char *title) {
     const int width = 1000, height = 150 + 34 * bench->rows;
     io_atomic *file = report_script(r, name, width, height);
     if (!file)
@@ -268,7 +138,7 @@ static bool write_script(const report *r, const char *name, const report_bench *
     return report_close(file, true);
 }
 
-static void write_machine(FILE *page, const report_bench *bench) {
+static void write_machine(FILE *page, const cli_bench_file *bench) {
     static const char *const heads[] = {"setting", "value"};
     html_table_begin(page, "What the times depend on", heads, 2);
     const cJSON *item;
@@ -285,11 +155,11 @@ static void write_machine(FILE *page, const report_bench *bench) {
     html_table_end(page);
 }
 
-static void write_times(FILE *page, const report_bench *bench) {
+static void write_times(FILE *page, const cli_bench_file *bench) {
     const char *const heads[] = {"what",          "N",         "mode", bench->names[0], "quartiles",
                                  bench->names[1], "quartiles", "ratio"};
     html_table_begin(page, "Microseconds a call: median and quartiles; ratio: the second over the first", heads, 8);
-    for (const report_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
+    for (const cli_bench_row *row = bench->row; row < bench->row + bench->rows; row++) {
         html_row_begin(page);
         html_cell(page, "%s", row->what);
         html_number(page, "%" PRId64, row->n);
@@ -303,7 +173,7 @@ static void write_times(FILE *page, const report_bench *bench) {
     html_table_end(page);
 }
 
-bool report_write_bench(const report *r, int number, const char *path, const report_bench *bench) {
+bool report_write_bench(const report *r, int number, const char *path, const cli_bench_file *bench) {
     char name[32], title[512];
     snprintf(name, sizeof name, "bench%d", number);
     snprintf(title, sizeof title, "%s and %s, on %.160s", bench->names[0], bench->names[1],

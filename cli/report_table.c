@@ -116,7 +116,8 @@ static int parse(reader *r, const char *text, size_t length) {
     bool whole = csv_parse(&parser, text, length, on_cell, on_line_end, r) == length &&
                  (r->failed || !csv_fini(&parser, on_cell, on_line_end, r));
     if (!whole && !r->failed)
-        io_error_set(r->err, "%s: line %zu: %s", io_error_path(r->name), r->line, csv_strerror(csv_error(&parser)));
+        io_error_set(r->err, "%s: line %zu: %s", io_error_path(r->name), r->line,
+                     csv_error(&parser) == CSV_EPARSE ? "quotes that do not match" : csv_strerror(csv_error(&parser)));
     csv_free(&parser);
     if (!whole || r->failed)
         return -1;

@@ -2,6 +2,7 @@
 #include "cli/html.h"
 #include "cli/report.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { POINTS_MAX = 2000, LINES_MAX = 40, WINDOWS = 50, WINDOW_MAX = 1000 };
@@ -22,6 +23,20 @@ static size_t lowest(const report_table *table, int column) {
         if (row_of(table, i)[column] < row_of(table, best)[column])
             best = i;
     return best;
+}
+
+// An axis on which all values are one has no range of its own: gnuplot would say so each time.
+static void open_range(FILE *gp, const char *axis, const report_table *table, int first_column, int last_column) {
+    double low = row_of(table, 0)[first_column], high = low;
+    for (size_t i = 0; i < table->rows; i++)
+        for (int c = first_column; c <= last_column; c++) {
+            low = fmin(low, row_of(table, i)[c]);
+            high = fmax(high, row_of(table, i)[c]);
+        }
+    if (low < high)
+        fprintf(gp, "set %srange [*:*]\n", axis);
+    else
+        fprintf(gp, "set %srange [%.17g:%.17g]\n", axis, low - 1, high + 1);
 }
 
 static void begin_section(const report *r, const char *heading, const char *path, const char *name) {
@@ -85,6 +100,8 @@ static bool write_losses_script(const report *r, const report_table *losses, siz
         return false;
     size_t step = every(losses->rows, POINTS_MAX);
     FILE *gp = io_atomic_stream(file);
+    open_range(gp, "x", losses, 0, 0);
+    open_range(gp, "y", losses, 1, 1);
     fprintf(
         gp,
         "set title 'Training loss by step' font large\n"
@@ -148,25 +165,31 @@ static bool write_validation_script(const report *r, const report_table *validat
     io_atomic *file = report_script(r, "validation", 900, 640);
     if (!file)
         return false;
-    const double *best = row_of(validation, lowest(validation, 1));
-    size_t step = every(validation->rows, POINTS_MAX);
+    size_t best = lowest(validation, 1), step = every(validation->rows, POINTS_MAX);
     const char *with = validation->rows > 100 ? "lines" : "linespoints";
-    fprintf(io_atomic_stream(file),
-            "set multiplot layout 2,1\nset grid\nset border 3\nset tics nomirror\nset lmargin 11\nset rmargin 4\n"
-            "set title 'Validation loss by step' font large\nset ylabel 'loss (nats)'\nset key above right\n"
+    FILE *gp = io_atomic_stream(file);
+    fprintf(gp, "set multiplot layout 2,1\nset grid\nset border 3\nset tics nomirror\nset lmargin 11\nset rmargin 4\n"
+                "set key above right\n");
+    open_range(gp, "x", validation, 0, 0);
+    open_range(gp, "y", validation, 1, 1);
+    fprintf(gp,
+            "set title 'Validation loss by step' font large\nset ylabel 'loss (nats)'\n"
             "plot 'validation.csv' skip 1 every %zu using 1:2 with %s linewidth 2 pointtype 7 pointsize 0.5 "
             "linecolor rgb '%s' title 'mean cross-entropy', \\\n"
-            "    '+' every ::0::0 using (%.0f):(%.17g) with points pointtype 6 pointsize 1.6 linewidth 2 "
-            "linecolor rgb '%s' title 'lowest: %.4f, step %.0f'\n"
+            "    '' skip 1 every ::%zu::%zu using 1:2 with points pointtype 6 pointsize 1.6 linewidth 2 "
+            "linecolor rgb '%s' title 'lowest: %.4f, step %.0f'\n",
+            step, with, REPORT_BLUE, best, best, REPORT_ORANGE, row_of(validation, best)[1],
+            row_of(validation, best)[0]);
+    open_range(gp, "y", validation, 2, 3);
+    fprintf(gp,
             "set title 'Macro-F1 and accuracy of the validation part by step' font large\n"
-            "set xlabel 'step of the optimizer'\nset ylabel 'share (0 to 1)'\nset key above right\n"
+            "set xlabel 'step of the optimizer'\nset ylabel 'share (0 to 1)'\n"
             "plot 'validation.csv' skip 1 every %zu using 1:4 with %s linewidth 2 pointtype 7 pointsize 0.5 "
             "linecolor rgb '%s' title 'macro-F1', \\\n"
             "    '' skip 1 every %zu using 1:3 with %s linewidth 2 dashtype 2 pointtype 9 pointsize 0.6 "
             "linecolor rgb '%s' title 'accuracy'\n"
             "unset multiplot\n",
-            step, with, REPORT_BLUE, best[0], best[1], REPORT_ORANGE, best[1], best[0], step, with, REPORT_GREEN, step,
-            with, REPORT_ORANGE);
+            step, with, REPORT_GREEN, step, with, REPORT_ORANGE);
     return report_close(file, true);
 }
 
