@@ -100,7 +100,7 @@ static int read_rows(const char *name, cli_bench_file *bench, io_error *err) {
 
 static int parse(const char *name, const char *text, size_t length, cli_bench_file *bench, io_error *err) {
     const char *end = text;
-    // What follows a byte 0 would not be looked at.
+    // cJSON would take a byte 0 for a blank.
     bench->json = strlen(text) == length ? cJSON_ParseWithLengthOpts(text, length + 1, &end, 1) : NULL;
     if (!bench->json) {
         size_t line = 1;

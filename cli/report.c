@@ -3,6 +3,7 @@
 
 #include "cli/gnuplot.h"
 #include "cli/html.h"
+#include "cli/interrupt.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -165,7 +166,9 @@ static bool write_parts(const report *r, const report_options *options, const ma
            (!options->model || report_write_attention(r, &m->attention));
 }
 
+// From here on an interrupt is no reason to leave files behind that were not put in place.
 static bool write_report(report *r, const report_options *options, const material *m) {
+    r->interrupted = cli_catch_interrupts();
     if (mkdir(r->folder, 0777) && errno != EEXIST)
         return !cli_error("%s: %s", r->folder, strerror(errno));
     io_atomic *page = report_open(r, "index", "html");
@@ -216,6 +219,10 @@ static int make_report(const report_options *options) {
     free_material(options, &m);
     free(inputs);
     int status = !good ? CLI_FAILED : gnuplot ? CLI_OK : CLI_NO_GNUPLOT;
+    if (!good && r.interrupted && *r.interrupted) {
+        cli_error("interrupted: %s/index.html was not written", options->out);
+        status = CLI_INTERRUPTED;
+    }
     free(gnuplot);
     return status;
 }

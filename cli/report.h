@@ -9,6 +9,7 @@
 
 #include "io/atomic_file.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 typedef struct report {
@@ -16,6 +17,7 @@ typedef struct report {
     const char *gnuplot;       // the program, or NULL: no picture is drawn
     const char *const *inputs; // files that are read, and must not be written over
     int n_inputs;
+    const volatile sig_atomic_t *interrupted; // set: no further picture is drawn
     FILE *page;
 } report;
 

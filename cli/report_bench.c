@@ -118,10 +118,11 @@ static void write_ratio_panel(FILE *gp, const char *name, const cli_bench_file *
             l.middle + 0.035);
     fprintf(gp, "unset ytics\nset xrange [%.17g:%.17g]\nset xtics %.17g\nset xlabel 'ratio: second / first'\n",
             ratios.low - room, ratios.high + room, tic_step(ratios.high - ratios.low + 2 * room));
-    fprintf(gp,
-            "set arrow from first 1,graph 0 to first 1,graph 1 nohead dashtype 2 linecolor rgb '#222222'\n"
-            "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s' title 'ratio'\n",
-            name, REPORT_GREEN);
+    fprintf(
+        gp,
+        "set arrow from first 1,graph 0 to first 1,graph 1 nohead dashtype 2 linecolor rgb '#222222'\n"
+        "plot '%s.csv' skip 1 using 10:($0) with points pointtype 9 pointsize 1.1 linecolor rgb '%s' title 'ratio'\n",
+        name, REPORT_GREEN);
 }
 
 static bool write_script(const report *r, const char *name, const cli_bench_file *bench, const char *title) {

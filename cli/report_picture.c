@@ -118,7 +118,8 @@ static bool draw(const report *r, const char *name, const char *format) {
     if (!file)
         return false;
     snprintf(script, sizeof script, "%s.gp", name);
-    return report_close(file, gnuplot_run(r->gnuplot, r->folder, script, format, fileno(io_atomic_stream(file))));
+    bool drawn = gnuplot_run(r->gnuplot, r->folder, script, format, fileno(io_atomic_stream(file)));
+    return report_close(file, drawn && !*r->interrupted);
 }
 
 bool report_draw(const report *r, const char *name, const char *shows) {

@@ -326,6 +326,21 @@ Test(report, a_gnuplot_that_fails) {
     expect_failure(run("PATH=bin:$PATH $T report --out r --losses l.csv"), 1, "cannot run", "no program");
 }
 
+// Whether the terminal tells both, or somebody tlob alone.
+Test(report, an_interrupt_leaves_nothing_unfinished) {
+    static const char *const fakes[] = {"kill -INT $PPID; kill -INT $$", "kill -TERM $PPID; echo '<svg></svg>'"};
+    write_text("l.csv", "step,loss\n1,2\n2,1\n");
+    for (size_t i = 0; i < 2; i++) {
+        char script[128];
+        snprintf(script, sizeof script, "#!/bin/sh\n%s\n", fakes[i]);
+        run_good("rm -rf bin r && mkdir bin r && echo old >r/index.html && touch bin/gnuplot && chmod +x bin/gnuplot");
+        write_text("bin/gnuplot", script);
+        expect_failure(run("PATH=bin:$PATH $T report --out r --losses l.csv"), 130, "interrupted: r/index.html",
+                       fakes[i]);
+        run_good("test \"$(cat r/index.html)\" = old && test -z \"$(find r -name '.*.tmp')\"");
+    }
+}
+
 // --- files ---
 
 Test(report, folders_of_any_name) {
@@ -443,7 +458,7 @@ Test(report, bad_benches_are_refused) {
     char text[4096];
     snprintf(text, sizeof text, "%s%s]}", head, good_row);
     write_text("good.json", text);
-    run_good("(cat good.json; printf '\\000x') >bad.json");
+    run_good("(cat good.json; printf '\\000') >bad.json");
     expect_failure(run("$T report --out r --bench bad.json"), 1, "this is no JSON", "a byte 0");
     expect_failure(run("$T report --out r --bench ."), 1, "Is a directory", "a folder");
     cr_expect(run("ls r")->status, "something was written");
