@@ -5,6 +5,7 @@
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <tlob/tlob.h>
 
@@ -58,6 +59,10 @@ void cli_context_describe(const tlob_context *ctx, char *text, size_t size);
 
 // Seconds of a clock that never jumps.
 double cli_seconds(void);
+
+// Reads a stream to its end, up to 1 GiB: the bytes and a 0 after them, in memory that the caller frees in both cases.
+// False with errno.
+bool cli_read_all(FILE *file, char **bytes, size_t *length);
 
 // What each subcommand is called with: argv[0] is the name to show in messages ("tlob train").
 int cli_algorithms(int argc, char **argv);

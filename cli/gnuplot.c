@@ -59,18 +59,8 @@ static int spawn(const char *program, const char *folder, char *const *arguments
     return error;
 }
 
-bool gnuplot_run(const char *program, const char *folder, const char *script, const char *format, int out) {
-    char name[] = "gnuplot", defaults[] = "--default-settings", option[] = "-e", setting[64];
-    snprintf(setting, sizeof setting, "format='%s'", format);
-    char *file = strdup(script);
-    char *const arguments[] = {name, defaults, option, setting, file, NULL};
-    pid_t child;
-    int status = 0, error = file ? spawn(program, folder, arguments, out, &child) : ENOMEM;
-    free(file);
-    if (error) {
-        cli_error("cannot run %s: %s", program, strerror(error));
-        return false;
-    }
+static bool ended_well(pid_t child, const char *program, const char *folder, const char *script) {
+    int status;
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR) {
             cli_error("waiting for %s: %s", program, strerror(errno));
@@ -82,4 +72,44 @@ bool gnuplot_run(const char *program, const char *folder, const char *script, co
         cli_error("%s: %s failed on %s with exit status %d; its own message is above", folder, program, script,
                   WEXITSTATUS(status));
     return !status;
+}
+
+// Starts the program; the stream is what it writes, NULL after printing why.
+static FILE *start(const char *program, const char *folder, char *const *arguments, pid_t *child) {
+    int ends[2], error = pipe2(ends, O_CLOEXEC) ? errno : 0;
+    FILE *output = error ? NULL : fdopen(ends[0], "r");
+    if (!error && !output)
+        error = errno;
+    if (output) {
+        error = spawn(program, folder, arguments, ends[1], child);
+        close(ends[1]);
+    }
+    if (!error)
+        return output;
+    cli_error("cannot run %s: %s", program, strerror(error));
+    if (output)
+        fclose(output);
+    return NULL;
+}
+
+char *gnuplot_run(const char *program, const char *folder, const char *script, const char *format, size_t *length) {
+    char name[] = "gnuplot", defaults[] = "--default-settings", option[] = "-e", setting[64], file[64];
+    char *const arguments[] = {name, defaults, option, setting, file, NULL};
+    char *picture = NULL;
+    pid_t child;
+    *length = 0;
+    snprintf(setting, sizeof setting, "format='%s'", format);
+    snprintf(file, sizeof file, "%s", script);
+    FILE *output = start(program, folder, arguments, &child);
+    if (!output)
+        return NULL;
+    bool good = cli_read_all(output, &picture, length);
+    if (!good)
+        cli_error("reading from %s: %s", program, strerror(errno));
+    fclose(output); // before waiting: who still writes must not wait for a reader
+    good = ended_well(child, program, folder, script) && good;
+    if (good)
+        return picture;
+    free(picture);
+    return NULL;
 }

@@ -11,9 +11,9 @@ char *gnuplot_find(void);
 // A string of a script: in single quotes, in which gnuplot expands nothing; control characters become '?'.
 void gnuplot_text(FILE *script, const char *text);
 
-// Runs `script`, a file of the folder `folder`, there, with the variable `format` set to that text; what gnuplot writes
-// goes to the descriptor `out`, and its messages to standard error. No shell is asked. False after printing why; a
-// picture that was not drawn whole is such a failure.
-bool gnuplot_run(const char *program, const char *folder, const char *script, const char *format, int out);
+// Runs `script`, a file of the folder `folder`, there, with the variable `format` set to that text. Its messages go to
+// standard error. No shell is asked. The picture that it writes to standard output, 0-terminated, which the caller
+// frees; NULL after printing why.
+char *gnuplot_run(const char *program, const char *folder, const char *script, const char *format, size_t *length);
 
 #endif

@@ -7,34 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INPUT_MAX ((size_t)1 << 30)
-
 // --- files ---
-
-// Reads to the end; false with errno.
-static bool read_all(FILE *file, char **text, size_t *length) {
-    size_t room = 1 << 16;
-    char *longer = malloc(room);
-    while (longer) {
-        *text = longer;
-        *length += fread(*text + *length, 1, room - 1 - *length, file);
-        (*text)[*length] = 0;
-        if (*length < room - 1)
-            return !ferror(file);
-        if (room > INPUT_MAX) {
-            errno = EFBIG;
-            return false;
-        }
-        longer = realloc(*text, room *= 2);
-    }
-    return false;
-}
 
 char *report_read(const char *path, size_t *length) {
     char *text = NULL;
     *length = 0;
     FILE *file = fopen(path, "r");
-    bool good = file && read_all(file, &text, length);
+    bool good = file && cli_read_all(file, &text, length);
     if (!good) {
         cli_error("%s: %s", path, strerror(errno));
         free(text);
@@ -112,14 +91,33 @@ io_atomic *report_script(const report *r, const char *name, int width, int heigh
     return file;
 }
 
-static bool draw(const report *r, const char *name, const char *format) {
+// gnuplot ends with status 0 whatever became of its output: the end of the picture must be there.
+static bool is_whole(const char *format, const char *picture, size_t length) {
+    enum { TAIL = 16 };
+    const char *mark = strcmp(format, "svg") ? "IEND" : "</svg>";
+    return length >= TAIL && memmem(picture + length - TAIL, TAIL, mark, strlen(mark));
+}
+
+static bool write_picture(io_atomic *file, const char *picture, size_t length) {
+    fwrite(picture, 1, length, io_atomic_stream(file)); // report_close finds what fails
+    return report_close(file, true);
+}
+
+// Writes NAME.FORMAT; the picture, which the caller frees, or NULL after printing why.
+static char *draw(const report *r, const char *name, const char *format) {
     char script[64];
-    io_atomic *file = report_open(r, name, format);
-    if (!file)
-        return false;
+    size_t length;
     snprintf(script, sizeof script, "%s.gp", name);
-    bool drawn = gnuplot_run(r->gnuplot, r->folder, script, format, fileno(io_atomic_stream(file)));
-    return report_close(file, drawn && !*r->interrupted);
+    char *picture = gnuplot_run(r->gnuplot, r->folder, script, format, &length);
+    bool good = picture && !*r->interrupted;
+    if (good && !is_whole(format, picture, length))
+        good = cli_error("%s: what %s drew of %s is no whole %s", r->folder, r->gnuplot, script, format) == CLI_OK;
+    io_atomic *file = good ? report_open(r, name, format) : NULL;
+    good = file && write_picture(file, picture, length);
+    if (good)
+        return picture;
+    free(picture);
+    return NULL;
 }
 
 bool report_draw(const report *r, const char *name, const char *shows) {
@@ -127,15 +125,11 @@ bool report_draw(const report *r, const char *name, const char *shows) {
         html_element(r->page, "p", "No picture is here, for gnuplot was not found.");
         return true;
     }
-    if (!draw(r, name, "svg") || !draw(r, name, "png"))
-        return false;
-    char *path = path_of(r, name, "svg");
-    size_t length;
-    char *svg = path ? report_read(path, &length) : NULL;
-    bool good = svg && html_picture(r->page, svg, shows);
-    if (svg && !good)
-        cli_error("%s: this is not the SVG that %s should have drawn", path, r->gnuplot);
+    char *svg = draw(r, name, "svg"), *png = svg ? draw(r, name, "png") : NULL;
+    bool good = svg && png && html_picture(r->page, svg, shows);
+    if (svg && png && !good)
+        cli_error("%s: what %s drew of %s.gp is no SVG", r->folder, r->gnuplot, name);
+    free(png);
     free(svg);
-    free(path);
     return good;
 }

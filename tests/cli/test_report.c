@@ -305,6 +305,14 @@ Test(report, without_gnuplot_the_numbers_are_written) {
     cr_expect(count_in("r/index.html", "<td class=\"n\">30</td>") == 1, "the table has no last step");
 }
 
+// bin/gnuplot, and a report of before in r.
+static void make_fake(const char *commands) {
+    char script[128];
+    snprintf(script, sizeof script, "#!/bin/sh\n%s\n", commands);
+    run_good("rm -rf bin r && mkdir bin r && echo old >r/index.html && touch bin/gnuplot && chmod +x bin/gnuplot");
+    write_text("bin/gnuplot", script);
+}
+
 // A picture that was not drawn whole is no report: what was there before stays.
 Test(report, a_gnuplot_that_fails) {
     write_text("l.csv", "step,loss\n1,2\n2,1\n");
@@ -313,12 +321,12 @@ Test(report, a_gnuplot_that_fails) {
     } fakes[] = {{"echo it broke >&2; exit 7", "it broke"},
                  {"echo it broke >&2; exit 7", "failed on loss.gp with exit status 7"},
                  {"kill -9 $$", "was ended by signal 9"},
-                 {"exit 0", "this is not the SVG"}};
+                 {"exit 0", "is no whole svg"},
+                 {"echo '<svg>'; seq 9", "is no whole svg"},
+                 {"echo 'gnuplot says </svg>, and no more'", "is no whole svg"},
+                 {"echo 'text, and at its end </svg>'", "is no whole png"}};
     for (size_t i = 0; i < sizeof fakes / sizeof *fakes; i++) {
-        run_good(
-            "rm -rf bin r && mkdir -p bin r && echo old >r/index.html && printf '#!/bin/sh\\n%s\\n' >bin/gnuplot && "
-            "chmod +x bin/gnuplot",
-            fakes[i].script);
+        make_fake(fakes[i].script);
         expect_failure(run("PATH=bin:$PATH $T report --out r --losses l.csv"), 1, fakes[i].expected, fakes[i].script);
         run_good("test \"$(cat r/index.html)\" = old && test -z \"$(find r -name '.*.tmp')\"");
     }
@@ -331,13 +339,24 @@ Test(report, an_interrupt_leaves_nothing_unfinished) {
     static const char *const fakes[] = {"kill -INT $PPID; kill -INT $$", "kill -TERM $PPID; echo '<svg></svg>'"};
     write_text("l.csv", "step,loss\n1,2\n2,1\n");
     for (size_t i = 0; i < 2; i++) {
-        char script[128];
-        snprintf(script, sizeof script, "#!/bin/sh\n%s\n", fakes[i]);
-        run_good("rm -rf bin r && mkdir bin r && echo old >r/index.html && touch bin/gnuplot && chmod +x bin/gnuplot");
-        write_text("bin/gnuplot", script);
+        make_fake(fakes[i]);
         expect_failure(run("PATH=bin:$PATH $T report --out r --losses l.csv"), 130, "interrupted: r/index.html",
                        fakes[i]);
         run_good("test \"$(cat r/index.html)\" = old && test -z \"$(find r -name '.*.tmp')\"");
+    }
+}
+
+// gnuplot itself ends well when it could not write.
+Test(report, a_file_that_cannot_be_written) {
+    NEEDS_GNUPLOT;
+    make_training("");
+    for (int blocks = 1; blocks < 120; blocks += 11) {
+        int status = run("rm -rf r; ulimit -f %d; $T report --out r --losses l.csv", blocks)->status;
+        cr_expect(status == 1 || blocks > 50, "%d blocks: %d", blocks, status);
+        run_good("test -z \"$(find r -name '.*.tmp')\"");
+        run_good("! test -e r/loss.svg || tail -c 10 r/loss.svg | grep -q '</svg>'");
+        run_good("! test -e r/loss.png || tail -c 10 r/loss.png | grep -aq IEND");
+        cr_expect_eq(status == 0, run("test -e r/index.html")->status == 0, "%d blocks", blocks);
     }
 }
 
