@@ -182,3 +182,24 @@ double cli_seconds(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
+
+bool cli_read_all(FILE *file, char **bytes, size_t *length) {
+    const size_t limit = (size_t)1 << 30;
+    size_t room = 1 << 16;
+    char *longer = malloc(room);
+    *bytes = NULL;
+    *length = 0;
+    while (longer) {
+        *bytes = longer;
+        *length += fread(*bytes + *length, 1, room - 1 - *length, file);
+        (*bytes)[*length] = 0;
+        if (*length < room - 1)
+            return !ferror(file);
+        if (room > limit) {
+            errno = EFBIG;
+            return false;
+        }
+        longer = realloc(*bytes, room *= 2);
+    }
+    return false;
+}

@@ -5,11 +5,12 @@
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <tlob/tlob.h>
 
 // Exit statuses of the program.
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NO_GNUPLOT = 3, CLI_INTERRUPTED = 130 };
 
 // Prints "tlob: ..." on standard error as one line (control characters of file contents become '?'). Returns
 // CLI_FAILED.
@@ -59,6 +60,10 @@ void cli_context_describe(const tlob_context *ctx, char *text, size_t size);
 // Seconds of a clock that never jumps.
 double cli_seconds(void);
 
+// Reads a stream to its end, up to 1 GiB: the bytes and a 0 after them, in memory that the caller frees in both cases.
+// False with errno.
+bool cli_read_all(FILE *file, char **bytes, size_t *length);
+
 // What each subcommand is called with: argv[0] is the name to show in messages ("tlob train").
 int cli_algorithms(int argc, char **argv);
 int cli_bench(int argc, char **argv);
@@ -67,6 +72,7 @@ int cli_explain(int argc, char **argv);
 int cli_features(int argc, char **argv);
 int cli_info(int argc, char **argv);
 int cli_parity(int argc, char **argv);
+int cli_report(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 int cli_train(int argc, char **argv);
 

@@ -60,7 +60,7 @@ static error_t parse_data(int key, char *arg, struct argp_state *state) {
         options->drop_hidden_given = true;
         return 0;
     case ARGP_KEY_END:
-        if (!options->n_messages && !options->n_orderbooks)
+        if (!options->optional && !options->n_messages && !options->n_orderbooks)
             argp_error(state, "order-book files are needed: --message FILE --orderbook FILE");
         if (options->n_messages != options->n_orderbooks)
             argp_error(state, "%d --message and %d --orderbook do not make pairs", options->n_messages,

@@ -13,6 +13,7 @@ typedef struct cli_data_options {
     int n_messages, n_orderbooks;
     lob_read_params read;
     bool odd_rows_given, drop_hidden_given;
+    bool optional; // set before parsing: no file at all is allowed
 } cli_data_options;
 
 extern const char *const cli_odd_rows_names[]; // by lob_odd_rows

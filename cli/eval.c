@@ -84,10 +84,6 @@ static bool check_asked(const eval_options *options, const cli_model_file *file)
     static const char *const modes[] = {
         [LOB_THETA_MEAN] = "mean", [LOB_THETA_HALF_SPREAD] = "half-spread", [LOB_THETA_GIVEN] = "(a number)"};
     char asked_windows[128], windows[128];
-    if (options->data.drop_hidden_given && !file->read.drop_hidden) {
-        cli_error("--drop-hidden was asked for, but %s was made without it", options->model);
-        return false;
-    }
     cli_windows_print(&asked->features, asked_windows, sizeof asked_windows);
     cli_windows_print(&has->features, windows, sizeof windows);
     return agrees(options, CLI_GIVEN_LEVELS, "levels", asked->features.levels, has->features.levels) &&
@@ -102,24 +98,6 @@ static bool check_asked(const eval_options *options, const cli_model_file *file)
            agrees(options, CLI_GIVEN_SEQ, "seq", asked->seq, has->seq) &&
            agrees(options, CLI_GIVEN_STRIDE, "stride", asked->stride, has->stride) &&
            agrees(options, CLI_GIVEN_SHARE, "train-share", asked->train_fraction, has->train_fraction);
-}
-
-static lob_dataset *load(const eval_options *options, const cli_model_file *file) {
-    cli_recipe recipe = file->recipe;
-    cli_books books;
-    lob_dataset *data = NULL;
-    if (options->part == PART_ALL) {
-        recipe.dataset.train_fraction = 0;
-        recipe.dataset.validation_fraction = 1;
-    }
-    cli_data_options files = options->data;
-    files.read.drop_hidden = file->read.drop_hidden;
-    if (!files.odd_rows_given)
-        files.read.odd_rows = file->read.odd_rows;
-    if (!cli_books_read(&files, &books, stdout))
-        data = cli_dataset_build(&recipe, &books, &file->norm);
-    cli_books_free(&books);
-    return data;
 }
 
 static int evaluate(tlob_context *ctx, const cli_model_file *file, const lob_dataset *data, lob_range range) {
@@ -147,7 +125,7 @@ static int evaluate(tlob_context *ctx, const cli_model_file *file, const lob_dat
 }
 
 static int eval_in(tlob_context *ctx, const eval_options *options, const cli_model_file *file) {
-    lob_dataset *data = load(options, file);
+    lob_dataset *data = cli_model_file_samples(options->model, file, &options->data, options->part == PART_ALL);
     if (!data)
         return CLI_FAILED;
     lob_range range = options->part == PART_TRAINING ? data->train : data->validation;

@@ -22,6 +22,7 @@ static const struct {
     {"eval", cli_eval, "evaluate a trained block"},
     {"parity", cli_parity, "compare every backend with the oracle"},
     {"bench", cli_bench, "time matrix products and the block"},
+    {"report", cli_report, "draw what bench, train and a model say, into one HTML file"},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -36,7 +37,8 @@ static void print_help(FILE *out) {
             "  tlob synth --out day --rows 20000\n"
             "  tlob train --message day_message.csv --orderbook day_orderbook.csv --device host --out day.model\n"
             "  tlob eval --message day_message.csv --orderbook day_orderbook.csv --device host --model day.model\n\n"
-            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (a model so far is saved).\n");
+            "Exit status: 0 done, 1 failed, 2 wrong usage, 3 a report without pictures for want of "
+            "gnuplot,\n130 interrupted (a model so far is saved).\n");
 }
 
 // argp shows argv[0] in its messages: make it "tlob COMMAND".

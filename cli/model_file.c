@@ -208,3 +208,26 @@ bool cli_model_file_load(const char *path, cli_model_file *file) {
     }
     return r.good;
 }
+
+lob_dataset *cli_model_file_samples(const char *path, const cli_model_file *file, const cli_data_options *options,
+                                    bool all) {
+    cli_recipe recipe = file->recipe;
+    cli_data_options files = *options;
+    cli_books books;
+    lob_dataset *data = NULL;
+    if (options->drop_hidden_given && !file->read.drop_hidden) {
+        cli_error("--drop-hidden was asked for, but %s was made without it", path);
+        return NULL;
+    }
+    if (all) {
+        recipe.dataset.train_fraction = 0;
+        recipe.dataset.validation_fraction = 1;
+    }
+    files.read.drop_hidden = file->read.drop_hidden;
+    if (!files.odd_rows_given)
+        files.read.odd_rows = file->read.odd_rows;
+    if (!cli_books_read(&files, &books, stdout))
+        data = cli_dataset_build(&recipe, &books, &file->norm);
+    cli_books_free(&books);
+    return data;
+}

@@ -34,4 +34,11 @@ bool cli_model_file_save(const char *path, const cli_model_file *file);
 // number or at odds with another is named. False after printing why; free file->weights after success.
 bool cli_model_file_load(const char *path, cli_model_file *file);
 
+// The samples that the model reads in the order-book files of `options`, normalised as it was trained: in its parts,
+// or `all` of them in the validation part. Prints what the files held. Hidden orders are left out if they were then
+// (--drop-hidden is refused if they were not), and so are odd rows, unless --odd-rows is given. NULL after printing
+// why.
+lob_dataset *cli_model_file_samples(const char *path, const cli_model_file *file, const cli_data_options *options,
+                                    bool all);
+
 #endif

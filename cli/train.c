@@ -24,7 +24,7 @@ typedef struct train_options {
     int keep;
     uint64_t seed;
     float lr;
-    const char *out, *losses, *checkpoint, *resume;
+    const char *out, *losses, *validation, *checkpoint, *resume;
 } train_options;
 
 enum {
@@ -37,6 +37,7 @@ enum {
     KEY_OUT,
     KEY_LOSSES,
     KEY_VALIDATE_EVERY,
+    KEY_VALIDATION,
     KEY_KEEP,
     KEY_CHECKPOINT,
     KEY_CHECKPOINT_EVERY,
@@ -63,6 +64,8 @@ static const struct argp_option own_options[] = {
      "Evaluate the validation part each time so many steps are done, and after the last; a line each (default 0: only "
      "at the end)",
      4},
+    {"validation", KEY_VALIDATION, "FILE", 0,
+     "Write the lines of --validate-every, which it needs, of this run as CSV: step,loss,accuracy,macro_f1", 4},
     {"keep", KEY_KEEP, "WHICH", 0,
      "Which model is written: last (default), or best, of the lowest validation loss seen; needs --validate-every", 4},
     {"checkpoint", KEY_CHECKPOINT, "FILE", 0,
@@ -96,7 +99,8 @@ static const char doc[] =
     "validation part looks better there than it is.)\n"
     "\n"
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
-    "that is not finite ends it with an error, and nothing is written but --losses.\n"
+    "that is not finite ends it with an error, and nothing is written but --losses and "
+    "--validation.\n"
     "\n"
     "A run that is resumed writes, bit for bit, the model of one that was not stopped, however often it is stopped: on "
     "the host always, on a GPU with --deterministic. One with other options or samples than the checkpoint's is "
@@ -144,6 +148,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_VALIDATE_EVERY:
         options->validate_every = cli_integer(state, "--validate-every", arg, 0, INT64_C(1000000000));
         return 0;
+    case KEY_VALIDATION:
+        options->validation = arg;
+        return 0;
     case KEY_KEEP:
         options->keep = cli_choice(state, "--keep", arg, keep_names);
         return 0;
@@ -159,6 +166,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case ARGP_KEY_END:
         if (options->keep == KEEP_BEST && !options->validate_every)
             argp_error(state, "--keep best needs --validate-every STEPS");
+        if (options->validation && !options->validate_every)
+            argp_error(state, "--validation needs --validate-every STEPS");
         if (options->checkpoint_every && !options->checkpoint)
             argp_error(state, "--checkpoint-every needs --checkpoint FILE");
         if (!options->out)
@@ -171,6 +180,12 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 // --- the loop ---
 
+// The figures of the validation part after a step.
+typedef struct validation_line {
+    int64_t step;
+    double loss, accuracy, macro_f1;
+} validation_line;
+
 typedef struct trainer {
     const train_options *options;
     const lob_dataset *data;
@@ -178,8 +193,10 @@ typedef struct trainer {
     tlob_model *model;
     cli_feed feed;
     cli_draw draw;
-    size_t *samples;             // numbers of the batch at hand
-    float *losses;               // of every step of this run, or NULL
+    size_t *samples;              // numbers of the batch at hand
+    float *losses;                // of every step of this run, or NULL
+    validation_line *validations; // of this run, in order, or NULL; there is room for all
+    int64_t n_validations;
     int64_t begun, done, looked; // steps done at the beginning and now; the last one whose loss was looked at
     int64_t validated;           // the step that the figures are of, which --keep tells; 0: none yet
     cli_figures figures;         // of the validation part then
@@ -246,11 +263,14 @@ static bool validate(trainer *t) {
     end_progress();
     if (!cli_evaluate(t->model, &t->feed, t->data->validation, cli_evaluation_batch(t->data->seq), &figures))
         return false;
+    const validation_line line = {t->done, figures.loss, cli_accuracy(&figures), cli_macro_f1(&figures)};
     if (t->options->validate_every) {
-        printf("step %" PRId64 ": validation loss %.6f, accuracy %.4f, macro_f1 %.4f\n", t->done, figures.loss,
-               cli_accuracy(&figures), cli_macro_f1(&figures));
+        printf("step %" PRId64 ": validation loss %.6f, accuracy %.4f, macro_f1 %.4f\n", line.step, line.loss,
+               line.accuracy, line.macro_f1);
         fflush(stdout);
     }
+    if (t->validations)
+        t->validations[t->n_validations++] = line;
     if (t->state.best && t->validated && !(figures.loss < t->figures.loss))
         return true;
     t->validated = t->done;
@@ -354,6 +374,17 @@ static int write_losses(const trainer *t) {
     return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
 }
 
+static int write_validations(const trainer *t) {
+    io_atomic *file;
+    io_error err;
+    if (io_atomic_open(t->options->validation, &file, &err))
+        return cli_error("%s", err.text);
+    fprintf(io_atomic_stream(file), "step,loss,accuracy,macro_f1\n");
+    for (const validation_line *v = t->validations; v < t->validations + t->n_validations; v++)
+        fprintf(io_atomic_stream(file), "%" PRId64 ",%.17g,%.17g,%.17g\n", v->step, v->loss, v->accuracy, v->macro_f1);
+    return io_atomic_commit(&file, &err) ? cli_error("%s", err.text) : CLI_OK;
+}
+
 static cli_model_file model_file(const trainer *t, int64_t steps, float *weights) {
     return (cli_model_file){.shape = block_shape(t),
                             .recipe = t->options->recipe.recipe,
@@ -451,6 +482,8 @@ static int train(trainer *t) {
     int status = good ? CLI_OK : CLI_FAILED;
     if (t->losses && write_losses(t))
         status = CLI_FAILED;
+    if (t->validations && write_validations(t))
+        status = CLI_FAILED;
     if (!good)
         return status;
     if (write_model(t))
@@ -485,8 +518,10 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
     params.seed = options->seed;
     t.samples = malloc((size_t)options->batch * sizeof *t.samples);
     t.losses = options->losses ? malloc((size_t)options->steps * sizeof *t.losses) : NULL;
+    if (options->validation) // one each time, one after the last step, and one for the figures at the end
+        t.validations = malloc((size_t)(options->steps / options->validate_every + 2) * sizeof *t.validations);
     int status = CLI_FAILED;
-    if (!t.samples || (options->losses && !t.losses))
+    if (!t.samples || (options->losses && !t.losses) || (options->validation && !t.validations))
         cli_error("out of memory");
     else if (tlob_stream_create(ctx, &t.stream) || tlob_model_create(t.stream, &params, &t.model))
         cli_tlob_error("making the model");
@@ -499,6 +534,7 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
     cli_checkpoint_finish(&t.state);
     tlob_model_destroy(&t.model);
     tlob_stream_close(&t.stream);
+    free(t.validations);
     free(t.losses);
     free(t.samples);
     return status;
@@ -530,9 +566,10 @@ static bool outputs_are_good(const train_options *options) {
         const char *option, *path;
     } files[] = {{"--out", options->out},
                  {"--losses", options->losses},
+                 {"--validation", options->validation},
                  {"--checkpoint", options->checkpoint},
                  {"--resume", options->resume}};
-    enum { OUTPUTS = 3, FILES }; // a checkpoint may take the place of the one that it goes on from
+    enum { OUTPUTS = 4, FILES }; // a checkpoint may take the place of the one that it goes on from
     for (int i = 0; i < FILES; i++) {
         if (i < OUTPUTS && !cli_output_spares_input(&options->data, files[i].option, files[i].path))
             return false;
@@ -540,7 +577,8 @@ static bool outputs_are_good(const train_options *options) {
             if (!differ(files[i].option, files[i].path, files[j].option, files[j].path))
                 return false;
     }
-    return can_write(options->out) && can_write(options->losses) && can_write(options->checkpoint);
+    return can_write(options->out) && can_write(options->losses) && can_write(options->validation) &&
+           can_write(options->checkpoint);
 }
 
 static lob_dataset *load(const train_options *options) {
