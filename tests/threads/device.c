@@ -7,6 +7,10 @@ atomic_int device_entered;
 atomic_int device_searches;
 _Thread_local device_graphs device_graph;
 
+int device_stream_number(const struct CUstream_st *stream) {
+    return stream ? *(const int *)(const void *)stream : 0;
+}
+
 #if TLOB_HAVE_CUDA
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,10 +97,6 @@ static const char *fake_misplaced(const void *ptr, int device) {
 }
 
 /* --- streams, captures and graphs --- */
-
-int device_stream_number(const struct CUstream_st *stream) {
-    return stream ? *(const int *)(const void *)stream : 0;
-}
 
 static int fake_stream_create(struct CUstream_st **stream) {
     static atomic_int made;

@@ -3,6 +3,7 @@
 #define TLOB_GRAPH_H
 
 #include <tlob/gemm.h>
+#include <tlob/stream.h>
 
 #ifdef __cplusplus
 extern "C" {
