@@ -9,7 +9,7 @@ static tlob_stream_stats stats;
 static char workspace[256];
 static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
 static float a[16], b[16], c[16], d[16], bias[4], bgrad[4];
-static _Alignas(16) float aux[256];
+static _Alignas(16) float aux[512];
 static const tlob_gemm_operands operands = {.a = a, .b = b, .d = d};
 
 static tlob_status open_lane(void) {

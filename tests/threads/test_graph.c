@@ -109,7 +109,7 @@ Test(graph, what_is_warm_can_be_captured_and_what_is_cold_cannot) {
             const tlob_status expected = has_product(&problems[i]) ? TLOB_ERR_NOT_WARM : TLOB_OK;
             cr_assert_eq(tlob_gemm_run(stream, &problems[i], &x), expected, "policy %d, problem %d", p, i);
         }
-        FAILS(tlob_warm(stream, problems, count), TLOB_ERR_NOT_WARM, "before the capture");
+        FAILS(tlob_warm(stream, problems, count), TLOB_ERR_NOT_WARM, "warm it before");
         OK(tlob_graph_end(stream, &graph));
         tlob_graph_destroy(&graph);
 
@@ -132,6 +132,109 @@ Test(graph, what_is_warm_can_be_captured_and_what_is_cold_cannot) {
         OK(tlob_gemm_run(stream, &problems[0], &x)); /* later work */
         close_all();
     }
+}
+
+/* --- the operands that warming makes: a backend of this test's own looks at them --- */
+
+typedef struct extent {
+    char *from, *to;
+    bool output;
+} extent;
+
+/* From the first element of a batch to its last, element by element; bits: of an element. */
+static extent extent_of(const void *at, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride,
+                        int bits, bool output) {
+    int64_t last = (batch - 1) * (batch > 1 ? stride : 0) + (columns - 1) * ld + rows - 1;
+    char *from = (char *)(uintptr_t)at;
+    return (extent){from, from + last * bits / 8 + (bits == 1 ? 1 : 4), output};
+}
+
+static int looked_at;
+
+static TLOB_GEMM_FN(look) {
+    const tlob_gemm *g = gemm;
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
+    const bool ta = g->transa == TLOB_OP_T, tb = g->transb == TLOB_OP_T;
+    const int64_t length = g->epilogue == TLOB_EPILOGUE_BGRADB ? g->n : g->m;
+    extent all[6];
+    int count = 0;
+    (void)lane;
+    all[count++] = extent_of(x->a, ta ? g->k : g->m, ta ? g->m : g->k, g->lda, g->batch, g->stride_a, 32, false);
+    all[count++] = extent_of(x->b, tb ? g->n : g->k, tb ? g->k : g->n, g->ldb, g->batch, g->stride_b, 32, false);
+    all[count++] = extent_of(x->d, g->m, g->n, g->ldc, g->batch, g->stride_c, 32, true);
+    if (g->beta != 0 && x->c != x->d)
+        all[count++] = extent_of(x->c, g->m, g->n, g->ldc, g->batch, g->stride_c, 32, false);
+    if (t->reads_bias || t->writes_bgrad)
+        all[count++] = extent_of(t->reads_bias ? x->bias : x->bgrad, length, 1, length, g->batch, g->stride_bias, 32,
+                                 t->writes_bgrad);
+    if (t->reads_aux || t->writes_aux) /* to the end of the last column, which is whole words */
+        all[count++] = extent_of(x->aux, t->aux_is_mask ? g->ld_aux : g->m, g->n, g->ld_aux, g->batch, g->stride_aux,
+                                 t->aux_is_mask ? 1 : 32, true);
+    for (int i = 0; i < count; i++) {
+        cr_assert_eq((uintptr_t)all[i].from % 256, 0u);
+        for (int j = 0; j < count; j++)
+            cr_assert(i == j || !all[i].output || all[i].to <= all[j].from || all[j].to <= all[i].from,
+                      "epilogue %d: extents %d and %d of %d overlap", (int)g->epilogue, i, j, count);
+        for (char *at = all[i].from; at < all[i].to; at++)
+            cr_assert_eq(*at, 0);
+        looked_at++;
+    }
+    for (int i = 0; i < count; i++) /* a checker of memory sees what is not theirs */
+        all[i].to[-1] = 0;
+    return TLOB_OK;
+}
+
+static tlob_status open_none(tlob_lane **lane, const tlob_lane_params *params) {
+    (void)params;
+    *lane = NULL;
+    return TLOB_OK;
+}
+
+static void close_none(tlob_lane *lane) {
+    (void)lane;
+}
+
+/* Each operand is the largest in turn. */
+Test(graph, operands_made_for_warming_are_as_large_as_the_problem_says) {
+    static const tlob_backend_ops looker = {
+        .api = TLOB_BACKEND_API,
+        .name = "looker",
+        .caps = {.memory = TLOB_MEMORY_HOST,
+                 .computes = 1u << TLOB_COMPUTE_FP32 | 1u << TLOB_COMPUTE_TF32,
+                 .epilogues = (1u << TLOB_EPILOGUE_COUNT) - 1,
+                 .max_batch = INT64_MAX},
+        .open = open_none,
+        .close = close_none,
+        .sgemm = look,
+        .sgemm_strided_batched = look,
+        .matmul_bias = look,
+    };
+    static const tlob_backend_ops *const rows[] = {&looker};
+    tlob_context_params params = tlob_context_params_default();
+    params.memory = TLOB_MEMORY_HOST;
+    params.backends = rows;
+    params.n_backends = 1;
+    params.policy.kind = TLOB_POLICY_FIXED;
+    strcpy(params.policy.backend, "looker");
+    OK(tlob_context_create(&ctx, &params));
+    OK(tlob_stream_create(ctx, &stream));
+    for (int e = 0; e < TLOB_EPILOGUE_COUNT; e++)
+        for (int i = 0; i < 6 * 2 * 2; i++) {
+            tlob_gemm g = tlob_gemm_init(3, 70, 7);
+            g.epilogue = (tlob_epilogue)e;
+            g.transa = i / 6 % 2 ? TLOB_OP_T : TLOB_OP_N;
+            g.transb = i / 12 ? TLOB_OP_T : TLOB_OP_N;
+            g.lda = 9, g.ldb = 80, g.ldc = 4, g.ld_aux = 128;
+            g.beta = 1;
+            g.batch = 3;
+            g.stride_a = g.stride_b = 100, g.stride_c = 300, g.stride_bias = 72, g.stride_aux = 8960;
+            *(int64_t *[]){&g.lda, &g.ldb, &g.ldc, &g.stride_c, &g.stride_bias, &g.stride_aux}[i % 6] = 12800;
+            if (i % 6 == 2)
+                g.stride_c = 70 * 12800;
+            OK(tlob_warm(stream, &g, 1));
+        }
+    cr_assert_gt(looked_at, 3 * 2 * 24 * TLOB_EPILOGUE_COUNT);
+    close_all();
 }
 
 /* Its own memory is all that it touches: a checker of memory sees the rest. */
