@@ -398,8 +398,8 @@ static size_t free_memory(void) {
     return left;
 }
 
-/* Far below what a leak of each launch or graph would come to, and above what the driver takes in pieces of 2 MiB for its
- * own ends. */
+/* Far below what a leak of each launch or graph would come to, and above what the driver takes in pieces of 2 MiB for
+ * its own ends. */
 enum { DRIVERS_OWN = 6 << 20 };
 
 Test(gpu_graph, neither_launches_nor_captures_leave_memory_behind) {

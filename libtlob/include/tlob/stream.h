@@ -34,9 +34,9 @@ TLOB_API tlob_status tlob_stream_create(tlob_context *ctx, tlob_stream **stream)
 
 /**
  * Gives a reference back and sets `*stream` to NULL; NULL is allowed. A tlob_graph has a reference of its own. The last
- * one waits for the stream and frees its handles and workspace, so keep a stream open while it is in use or while a graph
- * that is no tlob_graph lives, and do not let that happen while another stream is being captured, unless that capture is
- * thread-local to another thread or relaxed: freeing waits for the device, which spoils a capture.
+ * one waits for the stream and frees its handles and workspace, so keep a stream open while it is in use or while a
+ * graph that is no tlob_graph lives, and do not let that happen while another stream is being captured, unless that
+ * capture is thread-local to another thread or relaxed: freeing waits for the device, which spoils a capture.
  */
 TLOB_API void tlob_stream_close(tlob_stream **stream);
 
