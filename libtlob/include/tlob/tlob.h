@@ -10,7 +10,6 @@
 #include <tlob/dispatch.h>
 #include <tlob/error.h>
 #include <tlob/gemm.h>
-#include <tlob/graph.h>
 #include <tlob/head.h>
 #include <tlob/info.h>
 #include <tlob/linear.h>
