@@ -108,7 +108,7 @@ static bool is_finite(const char *path, const io_tensor *tensor) {
     return true;
 }
 
-bool cli_checkpoint_save(const char *path, const cli_checkpoint *checkpoint, const cli_meta *run) {
+cli_checkpoint_fate cli_checkpoint_save(const char *path, const cli_checkpoint *checkpoint, const cli_meta *run) {
     io_tensor tensors[N_TENSORS];
     double figures[N_FIGURES];
     cli_meta meta = {.count = 0};
@@ -120,14 +120,14 @@ bool cli_checkpoint_save(const char *path, const cli_checkpoint *checkpoint, con
         hash = hash_text(hash_text(hash, meta.entry[i].key), meta.entry[i].value);
     for (int i = 0; i < count; i++) {
         if (!is_finite(path, &tensors[i]))
-            return false;
+            return CLI_CHECKPOINT_DIVERGED;
         hash = hash_tensor(hash, &tensors[i]);
     }
     cli_meta_add(&meta, CHECKSUM_KEY, "%016" PRIx64, hash);
     if (io_safetensors_save(path, tensors, count, meta.entry, meta.count, &err))
-        return true;
+        return CLI_CHECKPOINT_SAVED;
     cli_error("%s", err.text);
-    return false;
+    return CLI_CHECKPOINT_UNWRITTEN;
 }
 
 // --- loading ---

@@ -36,10 +36,16 @@ typedef struct cli_checkpoint {
 bool cli_checkpoint_init(cli_checkpoint *checkpoint, int64_t count, bool keep_best);
 void cli_checkpoint_finish(cli_checkpoint *checkpoint);
 
-// Writes the file aside, syncs it and puts it in place: a failure leaves the checkpoint before it as it was. `run`:
-// what the run depends on, by the names of options. Refuses what it could not load: weights or moments that are not
-// finite. False after printing why.
-bool cli_checkpoint_save(const char *path, const cli_checkpoint *checkpoint, const cli_meta *run);
+// What became of a checkpoint.
+typedef enum cli_checkpoint_fate {
+    CLI_CHECKPOINT_SAVED,
+    CLI_CHECKPOINT_DIVERGED,  // not finite: it could not be loaded, and there is nothing to save
+    CLI_CHECKPOINT_UNWRITTEN, // the file could not be written; the one before it is as it was
+} cli_checkpoint_fate;
+
+// Writes the file aside, syncs it and puts it in place. `run`: what the run depends on, by the names of options. Prints
+// why where it is not saved.
+cli_checkpoint_fate cli_checkpoint_save(const char *path, const cli_checkpoint *checkpoint, const cli_meta *run);
 
 // Fills an initialised checkpoint. Checks everything: a file that is cut off, of another kind or damaged, a run that
 // differs from `run` in anything, and a state that is not one are refused by name. False after printing why.

@@ -100,7 +100,7 @@ static const char doc[] =
     "\n"
     "Ctrl-C ends the training after the step at hand; the model so far is written and the exit status is 130. A loss "
     "that is not finite ends it with an error, and nothing is written but --losses and "
-    "--validation.\n"
+    "--validation. So does a checkpoint that cannot be written, but the model so far is.\n"
     "\n"
     "A run that is resumed writes, bit for bit, the model of one that was not stopped, however often it is stopped: on "
     "the host always, on a GPU with --deterministic. One with other options or samples than the checkpoint's is "
@@ -204,6 +204,7 @@ typedef struct trainer {
     const cli_meta *run;         // what a checkpoint must agree with
     double started, shown;
     const volatile sig_atomic_t *interrupted;
+    bool unwritten;              // a checkpoint could not be written: the run ends, and its model is all that is left
 } trainer;
 
 static tlob_block_shape block_shape(const trainer *t) {
@@ -293,7 +294,9 @@ static bool save_checkpoint(trainer *t) {
     state->draw = t->draw;
     state->best_step = t->validated;
     state->best_figures = t->figures;
-    return cli_checkpoint_save(t->options->checkpoint, state, t->run);
+    cli_checkpoint_fate fate = cli_checkpoint_save(t->options->checkpoint, state, t->run);
+    t->unwritten = fate == CLI_CHECKPOINT_UNWRITTEN;
+    return fate != CLI_CHECKPOINT_DIVERGED;
 }
 
 // Puts the model and the trainer where the checkpoint was written.
@@ -348,11 +351,11 @@ static bool run_steps(trainer *t) {
     t->interrupted = cli_catch_interrupts();
     t->started = t->shown = cli_seconds();
     bool good = true;
-    while (good && t->done < options->steps && !*t->interrupted)
+    while (good && t->done < options->steps && !*t->interrupted && !t->unwritten)
         good = step(t);
     if (good && *t->interrupted && t->looked < t->done)
         good = look(t); // a signal may have come after the last look
-    if (good && options->checkpoint && (t->done == t->begun || !is_turn(t, options->checkpoint_every)))
+    if (good && options->checkpoint && !t->unwritten && (t->done == t->begun || !is_turn(t, options->checkpoint_every)))
         good = save_checkpoint(t);
     // After the checkpoint: a run with more steps would not look here, and may not keep what it sees.
     if (good && options->validate_every && t->done == options->steps && !is_turn(t, options->validate_every))
@@ -491,10 +494,15 @@ static int train(trainer *t) {
     int64_t steps = t->done - t->begun;
     printf("trained    %" PRId64 " steps in %.2f s, %.0f steps/s\n", steps, seconds, (double)steps / seconds);
     printf("model      %s\n", t->options->out);
-    if (t->options->checkpoint)
+    if (t->options->checkpoint && !t->unwritten)
         printf("checkpoint %s\n", t->options->checkpoint);
     if (t->state.best && t->validated)
         printf("kept       step %" PRId64 ", of the lowest validation loss\n", t->validated);
+    if (t->unwritten) {
+        cli_error("ended after step %" PRId64 " of %" PRId64 ", for the checkpoint could not be written; the model so far "
+                  "is in %s", t->done, t->options->steps, t->options->out);
+        return CLI_FAILED;
+    }
     if (*t->interrupted) {
         const char *checkpoint = t->options->checkpoint;
         cli_error("interrupted after step %" PRId64 " of %" PRId64 "; the model so far is in %s%s%s", t->done,

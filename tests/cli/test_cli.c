@@ -767,6 +767,19 @@ Test(cli, a_checkpoint_that_cannot_be_written_ends_the_run_and_stays_as_it_was) 
     run_good("cmp c old && test -z \"$(ls -A | grep tmp)\"");
 }
 
+/* The work of a long run is not lost with the disk of its checkpoints. */
+Test(cli, a_checkpoint_that_cannot_be_written_leaves_the_model_so_far) {
+    run_good("$T synth --out d --rows 1500 && $T train " FILES "--steps 10 --out want");
+    for (int at_the_end = 0; at_the_end < 2; at_the_end++) {
+        const run_result *r = run("mkdir full && ulimit -f 30; $T train " FILES "--steps %d --out m "
+                                  "--checkpoint full/c %s >/dev/null", at_the_end ? 10 : 50,
+                                  at_the_end ? "" : "--checkpoint-every 10");
+        expect_failure(r, 1, "full/c: write failed", "the checkpoint");
+        cr_expect(strstr(r->err, "ended after step 10 of"), "%s", r->err);
+        run_good("cmp m want && rm -r m full");
+    }
+}
+
 Test(cli, what_has_diverged_is_no_checkpoint) {
     static const char *const command = "$T train " FILES "--batch 4 --out m --checkpoint c";
     run_good("$T synth --out d --rows 1500");
