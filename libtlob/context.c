@@ -183,6 +183,7 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
     atomic_init(&ctx->refs, 1);
     atomic_init(&ctx->closed, false);
     atomic_init(&ctx->trace_failed, false);
+    atomic_init(&ctx->kernels_loaded, false);
     pthread_mutex_init(&ctx->streams_lock, NULL);
     pthread_mutex_init(&ctx->refused_lock, NULL);
     ctx->refused_end = &ctx->refused;

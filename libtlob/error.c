@@ -36,6 +36,19 @@ void tlob_fail_gemm(const tlob_gemm *gemm) {
     last_error.gemm = *gemm;
 }
 
+void tlob_fail_in(const char *format, ...) {
+    enum { SIZE = sizeof(last_error.message) };
+    char words[64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof(words), format, args);
+    va_end(args);
+    size_t length = strlen(words);
+    memmove(last_error.message + length, last_error.message, SIZE - length);
+    memcpy(last_error.message, words, length);
+    last_error.message[SIZE - 1] = 0; /* one that is too long is cut */
+}
+
 tlob_status tlob_fail_cuda(const tlob_space *space, int code, const char *call) {
     if (code == 0)
         return TLOB_OK;

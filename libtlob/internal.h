@@ -25,6 +25,9 @@ void tlob_error_restore(const tlob_error *error);
 /** Adds the problem at hand to the error just recorded. */
 void tlob_fail_gemm(const tlob_gemm *gemm);
 
+/** Puts words, 63 characters at most, before the message of the error just recorded. */
+void tlob_fail_in(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* --- memory spaces (space_host.c, space_cuda.c) --------------------------------------------------------------------- */
 
 /** The device of a context, and how threads get there and back. The host needs none of it. */
@@ -63,10 +66,16 @@ typedef struct tlob_space {
     void (*stream_destroy)(struct CUstream_st *stream);
     int (*stream_sync)(struct CUstream_st *stream);
     bool (*capturing)(struct CUstream_st *stream);
+    int (*capture_begin)(struct CUstream_st *stream); /**< of this thread alone; NULL where nothing can be captured */
+    /** Ends it, whatever comes of it: `exec` gets what can be launched, or NULL drops it; `call` is what failed. */
+    int (*capture_end)(struct CUstream_st *stream, void **exec, const char **call);
+    int (*graph_launch)(void *exec, struct CUstream_st *stream);
+    void (*graph_destroy)(void *exec);
     int (*event_create)(void **event);
     void (*event_destroy)(void *event);
     int (*event_record)(void *event, struct CUstream_st *stream);
     int (*event_wait)(void *event);                 /**< blocks the calling thread */
+    int (*stream_wait)(struct CUstream_st *stream, void *event); /**< what is enqueued from now on waits */
     int (*copy)(void *dst, const void *src, size_t bytes, struct CUstream_st *stream);
     int (*fill)(void *dst, int value, size_t bytes, struct CUstream_st *stream);
     const char *(*misplaced)(const void *ptr, int device); /**< NULL, or what is wrong with the pointer's place */
@@ -101,6 +110,7 @@ struct tlob_context {
     tlob_home home;
     tlob_device_info device;         /**< all 0 on the host */
     bool attend_has_tiles;           /**< what the kernel of that name says of the device */
+    atomic_bool kernels_loaded;      /**< whether the code of all of them is on the device (graph.c) */
     tlob_settings settings;
     tlob_log_fn log;
     void *log_user;
@@ -179,7 +189,8 @@ typedef struct tlob_known {
 struct tlob_stream {
     tlob_context *ctx;
     struct tlob_stream *next;
-    int refs;                        /**< guarded by the context's streams_lock */
+    int refs;                        /**< the owner's and those of graphs; guarded by the context's streams_lock */
+    bool capturing;                  /**< between tlob_graph_begin and tlob_graph_end */
     bool owns_cuda_stream;
     struct CUstream_st *cuda_stream;
     void *workspace;
@@ -189,6 +200,9 @@ struct tlob_stream {
     tlob_known known[TLOB_KNOWN_PROBLEMS];
     const void *seen[1 << TLOB_SEEN_BITS]; /**< operands known to lie in the right memory space */
 };
+
+/** Counts a reference, to give back with tlob_stream_close. */
+void tlob_stream_ref(tlob_stream *stream);
 
 /** Waits for the stream and frees what it holds in the memory space; the entry itself stays. */
 void tlob_stream_release(tlob_stream *stream);

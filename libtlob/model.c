@@ -159,6 +159,11 @@ tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float 
     return status;
 }
 
+tlob_status tlob_model_set_lr(tlob_model *model, tlob_stream *stream, float lr) {
+    tlob_status status = check_call(model, stream, "tlob_model_set_lr");
+    return status == TLOB_OK ? tlob_adam_set_lr(model->adam, stream, lr) : status;
+}
+
 tlob_status tlob_model_evaluate(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
                                 int64_t samples, float *logits) {
     const char *where = "tlob_model_evaluate";

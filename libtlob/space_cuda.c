@@ -174,6 +174,31 @@ static bool cuda_capturing(struct CUstream_st *stream) {
     return code == cudaErrorStreamCaptureImplicit || (code == cudaSuccess && status != cudaStreamCaptureStatusNone);
 }
 
+static int cuda_capture_begin(struct CUstream_st *stream) {
+    return reported(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static int cuda_capture_end(struct CUstream_st *stream, void **exec, const char **call) {
+    cudaGraph_t graph = NULL;
+    *call = "cudaStreamEndCapture";
+    int code = reported(cudaStreamEndCapture(stream, &graph));
+    if (code == cudaSuccess && exec) {
+        *call = "cudaGraphInstantiate";
+        code = reported(cudaGraphInstantiate((cudaGraphExec_t *)exec, graph, 0));
+    }
+    if (graph)
+        cudaGraphDestroy(graph);
+    return code;
+}
+
+static int cuda_graph_launch(void *exec, struct CUstream_st *stream) {
+    return reported(cudaGraphLaunch(exec, stream));
+}
+
+static void cuda_graph_destroy(void *exec) {
+    cudaGraphExecDestroy(exec);
+}
+
 static int cuda_event_create(void **event) {
     return reported(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
 }
@@ -188,6 +213,10 @@ static int cuda_event_record(void *event, struct CUstream_st *stream) {
 
 static int cuda_event_wait(void *event) {
     return reported(cudaEventSynchronize(event));
+}
+
+static int cuda_stream_wait(struct CUstream_st *stream, void *event) {
+    return reported(cudaStreamWaitEvent(stream, event, 0));
 }
 
 static int cuda_copy(void *dst, const void *src, size_t bytes, struct CUstream_st *stream) {
@@ -265,10 +294,15 @@ const tlob_space tlob_space_cuda = {
     .stream_destroy = cuda_stream_destroy,
     .stream_sync = cuda_stream_sync,
     .capturing = cuda_capturing,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_wait = cuda_event_wait,
+    .stream_wait = cuda_stream_wait,
     .copy = cuda_copy,
     .fill = cuda_fill,
     .misplaced = cuda_misplaced,

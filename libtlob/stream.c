@@ -45,6 +45,12 @@ tlob_status tlob_check_operand(tlob_stream *stream, const void *ptr, const char 
     return status;
 }
 
+void tlob_stream_ref(tlob_stream *stream) {
+    pthread_mutex_lock(&stream->ctx->streams_lock);
+    stream->refs++;
+    pthread_mutex_unlock(&stream->ctx->streams_lock);
+}
+
 static tlob_status open_lanes(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     tlob_lane_params params = {
@@ -87,6 +93,9 @@ void tlob_stream_release(tlob_stream *stream) {
     tlob_staging_destroy(&stream->staging); /* holds a reference to the context, even where the device is lost */
     if (!tlob_enter_to_free(ctx, &visit))
         return; /* with the device goes everything that there was to free, but for what vendors keep in host memory */
+    if (stream->capturing)
+        space->capture_end(stream->cuda_stream, NULL, &(const char *){NULL});
+    stream->capturing = false;
     space->stream_sync(stream->cuda_stream);
     for (int i = 0; i < ctx->n_backends; i++) {
         if (stream->lanes[i])

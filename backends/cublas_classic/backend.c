@@ -11,13 +11,14 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
-#include "backends/backend.h"
+#include "backends/product.h"
 
 #define NAME "cublas_classic"
 
 struct tlob_lane {
     struct CUstream_st *cuda_stream;
     cublasHandle_t handle;
+    tlob_product_table ran; /* what has run here: cuBLAS has loaded its kernels, which a capture may not wait for */
 };
 
 static tlob_status fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice) {
@@ -54,7 +55,10 @@ static tlob_status check_versions(void) {
 }
 
 static void close_lane(tlob_lane *lane) {
-    if (lane && lane->handle)
+    if (!lane)
+        return;
+    tlob_product_table_free(&lane->ran);
+    if (lane->handle)
         cublasDestroy(lane->handle);
     free(lane);
 }
@@ -129,8 +133,7 @@ static tlob_status product(tlob_lane *lane, const tlob_gemm *g, const tlob_gemm_
     return fail(code, call, g, "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on");
 }
 
-/* One function for the three slots: batch and epilogue are read from the problem. */
-static TLOB_GEMM_FN(run) {
+static tlob_status product_and_rest(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     const float *bias = gemm->epilogue == TLOB_EPILOGUE_BIAS ? x->bias : NULL;
     float beta = gemm->beta;
     tlob_status status = TLOB_OK;
@@ -144,6 +147,46 @@ static TLOB_GEMM_FN(run) {
     if (status == TLOB_OK && gemm->epilogue != TLOB_EPILOGUE_NONE && !bias)
         status = tlob_backend_finish_cuda(lane->cuda_stream, NAME, gemm, x);
     return status;
+}
+
+/* A product that has not run here. It is remembered once it has. */
+static tlob_status run_cold(tlob_lane *lane, const tlob_product_key *key, const tlob_gemm *gemm,
+                            const tlob_gemm_operands *x, tlob_product_key **ran) {
+    tlob_status status = tlob_product_refuse_capture(lane->cuda_stream, NAME, gemm);
+    if (status != TLOB_OK)
+        return status;
+    tlob_product_key *entry = malloc(sizeof(*entry));
+    if (!entry || !tlob_product_table_reserve(&lane->ran)) {
+        free(entry);
+        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, NAME, "run", 0, NULL, gemm,
+                                 "no host memory to remember the problem");
+    }
+    *entry = *key;
+    if ((status = product_and_rest(lane, gemm, x)) != TLOB_OK) {
+        free(entry);
+        return status;
+    }
+    tlob_product_table_add(&lane->ran, entry);
+    *ran = entry;
+    return TLOB_OK;
+}
+
+/* One function for the three slots: batch and epilogue are read from the problem. */
+static TLOB_GEMM_FN(run) {
+    tlob_product_key *ran = *memo;
+    if (!ran || !tlob_product_key_fits(ran, gemm, x)) {
+        tlob_product_key key;
+        tlob_product_key_init(&key, gemm, x);
+        ran = tlob_product_table_get(&lane->ran, &key);
+        if (!ran) {
+            tlob_status status = run_cold(lane, &key, gemm, x, &ran);
+            if (status == TLOB_OK)
+                *memo = ran;
+            return status;
+        }
+        *memo = ran;
+    }
+    return product_and_rest(lane, gemm, x);
 }
 
 /* There is no plan: cuBLAS chooses anew in each call. */

@@ -12,7 +12,7 @@
 
 /** All that a choice depends on, besides the device, the library's version and the order, which are the table's. */
 typedef struct tlob_algo_key {
-    tlob_plan_key problem;
+    tlob_product_key problem;
     int64_t type; /**< of A, B, C, D and the scalars: CUDA_R_32F */
     int64_t workspace_bytes;
 } tlob_algo_key;

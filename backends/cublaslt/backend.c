@@ -12,7 +12,7 @@ static void version(char *text, size_t size) {
 static void close_lane(tlob_lane *lane) {
     if (!lane)
         return;
-    tlob_plan_table_free(&lane->plans);
+    tlob_product_table_free(&lane->plans);
     if (lane->handle)
         cublasLtDestroy(lane->handle);
     free(lane);
@@ -73,7 +73,7 @@ static TLOB_GEMM_FN(run) {
         return status;
     *memo = plan;
     cublasStatus_t code = cublasLtMatmul(lane->handle, &plan->desc, &gemm->alpha, x->a, &plan->a, x->b, &plan->b,
-                                         &gemm->beta, tlob_plan_c(gemm, x), &plan->c, x->d, &plan->c, &plan->algo,
+                                         &gemm->beta, tlob_product_c(gemm, x), &plan->c, x->d, &plan->c, &plan->algo,
                                          lane->params.workspace, plan->workspace_bytes, lane->params.cuda_stream);
     return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK : tlob_cublaslt_fail(code, "cublasLtMatmul", gemm, NULL);
 }

@@ -82,7 +82,7 @@ static double parts(int64_t size, int64_t of) {
 }
 
 /** Of kernels for products with a vector, which have no tiles: those that the library itself proposes the most. */
-static double estimate_vector(const tlob_plan_key *p, const tlob_algo_config *config) {
+static double estimate_vector(const tlob_product_key *p, const tlob_algo_config *config) {
     double outputs = (double)p->m * (double)p->n * (double)p->batch;
     double split = (double)config->split_k, depth = parts(p->k, config->split_k);
     if (p->m > 1 && p->n > 1)
@@ -96,7 +96,7 @@ static double estimate_vector(const tlob_plan_key *p, const tlob_algo_config *co
     return DBL_MAX;
 }
 
-double tlob_algo_estimate(const tlob_plan_key *p, const tlob_algo_config *config, int multiprocessors) {
+double tlob_algo_estimate(const tlob_product_key *p, const tlob_algo_config *config, int multiprocessors) {
     int rows, columns, depth, steps;
     if (!config->tile)
         return estimate_vector(p, config);

@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY    64
-#define LARGEST_ALIGNMENT 256 /* what device allocations have, and more than any algorithm asks for */
-
 static const char advice_other[] = "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on";
 
 tlob_status tlob_cublaslt_fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice) {
@@ -15,117 +12,6 @@ tlob_status tlob_cublaslt_fail(cublasStatus_t code, const char *call, const tlob
                                                                : TLOB_ERR_BACKEND;
     return tlob_backend_fail(status, TLOB_CUBLASLT_NAME, call, code, cublasLtGetStatusName(code), gemm, "%s",
                              advice ? advice : advice_other);
-}
-
-/* --- the key --------------------------------------------------------------------------------------------------- */
-
-/** The largest power of two up to LARGEST_ALIGNMENT that divides the address. */
-static int32_t alignment(const void *ptr) {
-    uintptr_t bits = (uintptr_t)ptr | LARGEST_ALIGNMENT;
-    return (int32_t)(bits & -bits);
-}
-
-/** What the library calls the bias: that vector, or bgrad in its place; NULL where the epilogue has neither. */
-static const void *bias_of(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
-    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(gemm->epilogue);
-    return traits->reads_bias ? x->bias : traits->writes_bgrad ? x->bgrad : NULL;
-}
-
-static bool has_aux(tlob_epilogue epilogue) {
-    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(epilogue);
-    return traits->reads_aux || traits->writes_aux;
-}
-
-static bool has_bias(tlob_epilogue epilogue) {
-    const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(epilogue);
-    return traits->reads_bias || traits->writes_bgrad;
-}
-
-void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
-    bool batched = gemm->batch > 1, biased = has_bias(gemm->epilogue), aux = has_aux(gemm->epilogue);
-    const float *c = tlob_plan_c(gemm, x);
-
-    memset(key, 0, sizeof(*key));
-    key->m = gemm->m;
-    key->n = gemm->n;
-    key->k = gemm->k;
-    key->lda = gemm->lda;
-    key->ldb = gemm->ldb;
-    key->ldc = gemm->ldc;
-    key->batch = gemm->batch;
-    key->stride_a = batched ? gemm->stride_a : 0;
-    key->stride_b = batched ? gemm->stride_b : 0;
-    key->stride_c = batched ? gemm->stride_c : 0;
-    key->stride_bias = batched && biased ? gemm->stride_bias : 0;
-    key->ld_aux = aux ? gemm->ld_aux : 0;
-    key->stride_aux = batched && aux ? gemm->stride_aux : 0;
-    key->transa = gemm->transa;
-    key->transb = gemm->transb;
-    key->compute = gemm->compute;
-    key->epilogue = gemm->epilogue;
-    key->align_a = alignment(x->a);
-    key->align_b = alignment(x->b);
-    key->align_c = alignment(c);
-    key->align_d = alignment(x->d);
-    key->align_bias = biased ? alignment(bias_of(gemm, x)) : 0;
-    key->align_aux = aux ? alignment(x->aux) : 0;
-    key->reads_c = gemm->beta != 0;
-    key->in_place = c == x->d;
-}
-
-/** Whether a key of the same problem is that of these operands too: all that tlob_plan_key_init takes from them. */
-static bool fits(const tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
-    const float *c = tlob_plan_c(gemm, x);
-    return key->align_a == alignment(x->a) && key->align_b == alignment(x->b) && key->align_c == alignment(c) &&
-           key->align_d == alignment(x->d) && key->in_place == (c == x->d) &&
-           (!key->align_bias || key->align_bias == alignment(bias_of(gemm, x))) &&
-           (!key->align_aux || key->align_aux == alignment(x->aux));
-}
-
-/* --- the table ------------------------------------------------------------------------------------------------- */
-
-_Static_assert(sizeof(tlob_plan_key) % sizeof(uint64_t) == 0, "the key is hashed by words");
-
-/** Multilinear over the words of the key: products that do not wait for each other, mixed once at the end. */
-static uint64_t hash(const tlob_plan_key *key) {
-    uint64_t words[sizeof(*key) / sizeof(uint64_t)], h = 0;
-    memcpy(words, key, sizeof(words));
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        h += words[i] * (0x9e3779b97f4a7c15u * (2 * i + 1));
-    h = (h ^ h >> 32) * 0xc6a4a7935bd1e995u;
-    return h ^ h >> 29;
-}
-
-/** The slot that holds `key`, or the free one where it belongs. There always is a free one. */
-static tlob_plan **find(const tlob_plan_table *table, const tlob_plan_key *key) {
-    size_t mask = table->capacity - 1;
-    size_t at = (size_t)hash(key) & mask;
-    while (table->slots[at] && memcmp(&table->slots[at]->key, key, sizeof(*key)) != 0)
-        at = (at + 1) & mask;
-    return &table->slots[at];
-}
-
-/** Makes room for one more plan, at most half full. False: no memory, the table is as it was. */
-static bool reserve(tlob_plan_table *table) {
-    if (2 * (table->count + 1) <= table->capacity)
-        return true;
-    tlob_plan_table grown = {.capacity = table->capacity ? 2 * table->capacity : FIRST_CAPACITY, .count = table->count};
-    grown.slots = calloc(grown.capacity, sizeof(*grown.slots));
-    if (!grown.slots)
-        return false;
-    for (size_t i = 0; i < table->capacity; i++)
-        if (table->slots[i])
-            *find(&grown, &table->slots[i]->key) = table->slots[i];
-    free(table->slots);
-    *table = grown;
-    return true;
-}
-
-void tlob_plan_table_free(tlob_plan_table *table) {
-    for (size_t i = 0; i < table->capacity; i++)
-        free(table->slots[i]);
-    free(table->slots);
-    *table = (tlob_plan_table){0};
 }
 
 /* --- building a plan ------------------------------------------------------------------------------------------- */
@@ -149,7 +35,7 @@ static cublasStatus_t set_pointer(tlob_plan *plan, cublasLtMatmulDescAttributes_
 static cublasStatus_t set_pointers(tlob_plan *plan, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     if (plan->key.align_bias)
-        code = set_pointer(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &plan->bias, bias_of(gemm, x));
+        code = set_pointer(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &plan->bias, tlob_product_bias(gemm, x));
     if (code == CUBLAS_STATUS_SUCCESS && plan->key.align_aux)
         code = set_pointer(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &plan->aux, x->aux);
     return code;
@@ -174,7 +60,7 @@ static cublasLtEpilogue_t epilogue_of(int32_t epilogue) {
 
 /** What the epilogue needs besides pointers. Attributes that are 0 are so by default. */
 static cublasStatus_t describe_epilogue(tlob_plan *plan) {
-    const tlob_plan_key *key = &plan->key;
+    const tlob_product_key *key = &plan->key;
     const struct {
         cublasLtMatmulDescAttributes_t attribute;
         int64_t value;
@@ -192,7 +78,7 @@ static cublasStatus_t describe_epilogue(tlob_plan *plan) {
 }
 
 static cublasStatus_t describe_product(tlob_plan *plan) {
-    const tlob_plan_key *key = &plan->key;
+    const tlob_product_key *key = &plan->key;
     bool tf32 = key->compute == TLOB_COMPUTE_TF32;
     cublasOperation_t transa = key->transa == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t transb = key->transb == TLOB_OP_T ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -221,7 +107,7 @@ static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, int64_t row
 }
 
 static cublasStatus_t describe_matrices(tlob_plan *plan) {
-    const tlob_plan_key *key = &plan->key;
+    const tlob_product_key *key = &plan->key;
     bool ta = key->transa == TLOB_OP_T, tb = key->transb == TLOB_OP_T;
     cublasStatus_t code =
         describe_matrix(&plan->a, ta ? key->k : key->m, ta ? key->m : key->k, key->lda, key->batch, key->stride_a);
@@ -234,7 +120,8 @@ static cublasStatus_t describe_matrices(tlob_plan *plan) {
 }
 
 /** Without these the library takes every pointer to be aligned to 256 bytes. */
-static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *preference, const tlob_plan_key *key, size_t workspace) {
+static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *preference, const tlob_product_key *key,
+                             size_t workspace) {
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         int32_t bytes;
@@ -257,7 +144,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *preference, const
 }
 
 /** Elements from the first of A to one past its last. */
-static int64_t span_of_a(const tlob_plan_key *key) {
+static int64_t span_of_a(const tlob_product_key *key) {
     bool t = key->transa == TLOB_OP_T;
     return ((t ? key->m : key->k) - 1) * key->lda + (t ? key->k : key->m) +
            (key->batch > 1 ? (key->batch - 1) * key->stride_a : 0);
@@ -321,14 +208,12 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
 }
 
 /** Builds a plan in zeroed memory that stays where it is. Not in a capture: a query would fail, or spoil it. */
-static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *key, const tlob_gemm *gemm,
+static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_product_key *key, const tlob_gemm *gemm,
                          const tlob_gemm_operands *x) {
     plan->key = *key;
-    if (tlob_backend_capturing(lane->params.cuda_stream))
-        return tlob_backend_fail(
-            TLOB_ERR_NOT_WARM, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
-            "this problem has not run on this stream yet; run it once before the capture, with operands "
-            "of the same alignment");
+    tlob_status cold = tlob_product_refuse_capture(lane->params.cuda_stream, TLOB_CUBLASLT_NAME, gemm);
+    if (cold != TLOB_OK)
+        return cold;
     cublasStatus_t code = describe_product(plan);
     if (code == CUBLAS_STATUS_SUCCESS)
         code = set_pointers(plan, gemm, x);
@@ -342,8 +227,8 @@ static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_plan_key *
 
 /* --- looking one up -------------------------------------------------------------------------------------------- */
 
-static tlob_plan *cached(const tlob_lane *lane, const tlob_plan_key *key) {
-    return lane->plans.capacity ? *find(&lane->plans, key) : NULL;
+static tlob_plan *cached(const tlob_lane *lane, const tlob_product_key *key) {
+    return (tlob_plan *)tlob_product_table_get(&lane->plans, key);
 }
 
 static tlob_status out_of_memory(const tlob_gemm *gemm) {
@@ -351,9 +236,9 @@ static tlob_status out_of_memory(const tlob_gemm *gemm) {
                              "no host memory for a plan");
 }
 
-static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                        tlob_plan **plan) {
-    if (!reserve(&lane->plans))
+static tlob_status make(tlob_lane *lane, const tlob_product_key *key, const tlob_gemm *gemm,
+                        const tlob_gemm_operands *x, tlob_plan **plan) {
+    if (!tlob_product_table_reserve(&lane->plans))
         return out_of_memory(gemm);
     tlob_plan *made = calloc(1, sizeof(*made));
     if (!made)
@@ -363,8 +248,7 @@ static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_ge
         free(made);
         return status;
     }
-    *find(&lane->plans, key) = made;
-    lane->plans.count++;
+    tlob_product_table_add(&lane->plans, &made->key);
     lane->params.stats->plan_misses++;
     *plan = made;
     return TLOB_OK;
@@ -372,9 +256,9 @@ static tlob_status make(tlob_lane *lane, const tlob_plan_key *key, const tlob_ge
 
 tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_plan **plan) {
     tlob_plan *found = *plan;
-    if (!found || !fits(&found->key, gemm, x)) {
-        tlob_plan_key key;
-        tlob_plan_key_init(&key, gemm, x);
+    if (!found || !tlob_product_key_fits(&found->key, gemm, x)) {
+        tlob_product_key key;
+        tlob_product_key_init(&key, gemm, x);
         found = cached(lane, &key);
         if (!found)
             return make(lane, &key, gemm, x, plan);
@@ -459,8 +343,8 @@ tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlo
     some.bgrad = x->bgrad ? x->bgrad : lane->params.workspace;
     some.aux = x->aux ? x->aux : lane->params.workspace;
 
-    tlob_plan_key key;
-    tlob_plan_key_init(&key, gemm, &some);
+    tlob_product_key key;
+    tlob_product_key_init(&key, gemm, &some);
     const tlob_plan *found = cached(lane, &key);
     tlob_plan made = {0};
     tlob_status status = found ? TLOB_OK : build(lane, &made, &key, gemm, &some);

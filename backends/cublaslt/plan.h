@@ -4,33 +4,13 @@
 
 #include <cublasLt.h>
 
-#include "backends/backend.h"
+#include "backends/product.h"
 
 #define TLOB_CUBLASLT_NAME "cublaslt"
 
-/**
- * What a plan is looked up by: all that descriptors, layouts and the choice of an algorithm depend on, and nothing
- * else. Compared byte by byte, so it is made by tlob_plan_key_init alone, which leaves no byte undefined.
- */
-typedef struct tlob_plan_key {
-    int64_t m, n, k, lda, ldb, ldc;       /**< the layouts */
-    int64_t batch;                        /**< the layouts; 1 has no strides */
-    int64_t stride_a, stride_b, stride_c; /**< the layouts; 0 when batch is 1, where the caller's are not looked at */
-    int64_t stride_bias;                  /**< the descriptor: of the bias or bgrad; likewise, and 0 without either */
-    int64_t ld_aux, stride_aux;           /**< the descriptor; likewise, and 0 without aux */
-    int32_t transa, transb;               /**< the descriptor */
-    int32_t compute;                      /**< the descriptor: FP32 must never run a plan made for TF32 */
-    int32_t epilogue;                     /**< the descriptor; support differs between epilogues */
-    int32_t align_a, align_b, align_c, align_d; /**< algorithms need alignment: one chosen for 16 bytes faults at 4 */
-    int32_t align_bias; /**< likewise, of the bias or bgrad, and there is no preference for it; 0 without either */
-    int32_t align_aux;  /**< likewise; 0 without aux */
-    int32_t reads_c;    /**< beta != 0: may be another kernel, which a warm call must have loaded */
-    int32_t in_place;   /**< C is D: likewise */
-} tlob_plan_key;
-
 /** Descriptors and an algorithm. Nothing in it changes after it is made but the pointers of the epilogue. */
 typedef struct tlob_plan {
-    tlob_plan_key key;
+    tlob_product_key key;
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c; /**< `c` serves D as well */
     cublasLtMatmulAlgo_t algo;
@@ -39,26 +19,12 @@ typedef struct tlob_plan {
     const void *aux;        /**< likewise */
 } tlob_plan;
 
-/** Open addressing with linear probing; grows, never shrinks; a plan is never dropped, for a captured graph used it. */
-typedef struct tlob_plan_table {
-    tlob_plan **slots; /**< plans never move: the library may keep addresses inside its opaque descriptors */
-    size_t capacity;   /**< 0 or a power of two */
-    size_t count;
-} tlob_plan_table;
-
 /** The cublaslt backend's share of a stream. One thread at a time uses it, so that it needs no lock. */
 struct tlob_lane {
     cublasLtHandle_t handle;
     tlob_lane_params params;
-    tlob_plan_table plans;
+    tlob_product_table plans; /**< of tlob_plan */
 };
-
-/** C as cublasLt shall see it: D itself where beta is 0, because C may then be NULL. */
-static inline const float *tlob_plan_c(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
-    return gemm->beta != 0 ? x->c : x->d;
-}
-
-void tlob_plan_key_init(tlob_plan_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
 /**
  * The plan of a product, ready to run with the bias, bgrad and aux of `x`. `*plan` is NULL, or a plan of the same problem
@@ -80,8 +46,6 @@ tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlo
 
 /** Why the algorithm of a plan must not run, though the library offers it; NULL where it may. */
 const char *tlob_plan_why_denied(const tlob_plan *plan);
-
-void tlob_plan_table_free(tlob_plan_table *table);
 
 /** Records a failure of a cublasLt call, with the status that its code amounts to. */
 tlob_status tlob_cublaslt_fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice);

@@ -31,11 +31,11 @@ typedef struct caps {
 
 /* --- an algorithm from its attributes -------------------------------------------------------------------------- */
 
-static cublasComputeType_t compute_type(const tlob_plan_key *key) {
+static cublasComputeType_t compute_type(const tlob_product_key *key) {
     return key->compute == TLOB_COMPUTE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-static cublasStatus_t init(cublasLtHandle_t handle, const tlob_plan_key *key, int id, cublasLtMatmulAlgo_t *algo) {
+static cublasStatus_t init(cublasLtHandle_t handle, const tlob_product_key *key, int id, cublasLtMatmulAlgo_t *algo) {
     return cublasLtMatmulAlgoInit(handle, compute_type(key), CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F,
                                   CUDA_R_32F, id, algo);
 }
@@ -118,7 +118,7 @@ static bool aligned(uint32_t needed, int32_t pointer, int64_t ld, int64_t stride
 }
 
 /** Whether an algorithm may compute this product at all, and with the roundings that its mode allows. */
-static bool admissible(const caps *c, const tlob_plan_key *key) {
+static bool admissible(const caps *c, const tlob_product_key *key) {
     const uint64_t inputs = c->numerics & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK;
     const uint64_t allowed = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F |
                              (key->compute == TLOB_COMPUTE_TF32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 : 0);
@@ -129,7 +129,7 @@ static bool admissible(const caps *c, const tlob_plan_key *key) {
            aligned(c->align[3], key->align_d, key->ldc, key->stride_c);
 }
 
-static void add(candidates *all, const tlob_plan_key *key, const tlob_algo_config *config, int multiprocessors) {
+static void add(candidates *all, const tlob_product_key *key, const tlob_algo_config *config, int multiprocessors) {
     if (all->count == all->capacity) {
         size_t capacity = all->capacity ? 2 * all->capacity : 1024;
         candidate *grown = realloc(all->list, capacity * sizeof(*grown));
@@ -154,7 +154,7 @@ static int64_t stable_reduction(uint32_t schemes) {
 }
 
 /** Splits of K: where the tiles do not fill the device, into some round numbers, and into what just fills it. */
-static void add_splits(candidates *all, const tlob_plan_key *key, const caps *c, tlob_algo_config config,
+static void add_splits(candidates *all, const tlob_product_key *key, const caps *c, tlob_algo_config config,
                        int multiprocessors, int64_t workspace_bytes) {
     static const int some[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
     enum { SOME = sizeof(some) / sizeof(some[0]) };
@@ -182,7 +182,7 @@ static void add_splits(candidates *all, const tlob_plan_key *key, const caps *c,
 }
 
 /** Clusters of two tiles that share an operand, where there is an even number of tiles that way; else of one. */
-static int64_t cluster_shape(const tlob_plan_key *key, int64_t tile) {
+static int64_t cluster_shape(const tlob_product_key *key, int64_t tile) {
     int rows = 1, columns = 1;
     tlob_algo_tile(tile, &rows, &columns);
     bool down = (key->m - 1) / rows % 2, across = (key->n - 1) / columns % 2;
@@ -191,7 +191,7 @@ static int64_t cluster_shape(const tlob_plan_key *key, int64_t tile) {
                     : CUBLASLT_CLUSTER_SHAPE_1x1x1;
 }
 
-static void add_configurations(candidates *all, const tlob_plan_key *key, int id, const caps *c, int multiprocessors,
+static void add_configurations(candidates *all, const tlob_product_key *key, int id, const caps *c, int multiprocessors,
                                int64_t workspace_bytes) {
     for (size_t t = 0; t < c->n_tiles; t++)
         for (size_t s = 0; s < c->n_stages; s++) {

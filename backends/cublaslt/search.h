@@ -30,6 +30,6 @@ bool tlob_algo_stages(int64_t stages, int *depth, int *steps);
  * or custom option are not known come after all others. A pure function, of operations that every machine rounds
  * alike.
  */
-double tlob_algo_estimate(const tlob_plan_key *problem, const tlob_algo_config *config, int multiprocessors);
+double tlob_algo_estimate(const tlob_product_key *problem, const tlob_algo_config *config, int multiprocessors);
 
 #endif

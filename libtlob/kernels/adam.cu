@@ -32,3 +32,7 @@ extern "C" int tlob_cuda_adam(struct CUstream_st *stream, const tlob_adam_args *
 extern "C" int tlob_cuda_set_scalar(struct CUstream_st *stream, float *dst, float value) {
     return launch(stream, 1, 1, set_scalar, dst, value);
 }
+
+extern "C" int tlob_cuda_load_adam(void) {
+    return load(advance, adam, set_scalar);
+}

@@ -20,3 +20,7 @@ extern "C" int tlob_cuda_affine(struct CUstream_st *stream, const tlob_affine_ar
     return tlob_index_fits(args->m * args->n * args->batch) ? each_element<uint32_t>(stream, args)
                                                             : each_element<int64_t>(stream, args);
 }
+
+extern "C" int tlob_cuda_load_affine(void) {
+    return load(affine<uint32_t>, affine<int64_t>);
+}

@@ -315,3 +315,32 @@ extern "C" int tlob_cuda_attend_backward(struct CUstream_st *stream, const tlob_
     int code = run_sized<query_pass>(stream, args);
     return code ? code : run_sized<key_pass>(stream, args);
 }
+
+template <class Pass, int... D> static int load_exact() {
+    return load(attend<Pass, D, true, false>...);
+}
+
+template <class Pass, bool EXACT, int... D> static int load_vectors() {
+    return load(attend<Pass, D, EXACT, true>...);
+}
+
+/** All that run_sized chooses from. */
+template <class Pass> static int load_pass() {
+    int code = load_exact<Pass, 1, 2, 4, 8, 16, 32, 64>();
+    if (code == 0)
+        code = load_vectors<Pass, true, 4, 8, 16, 32, 64>();
+    if (code == 0)
+        code = load_vectors<Pass, false, 64, 128>();
+    return code ? code : load(attend<Pass, 64, false, false>, attend<Pass, 128, false, false>);
+}
+
+extern "C" int tlob_cuda_load_attend(void) {
+    int code = load_pass<forward_pass>();
+    if (code == 0)
+        code = load_pass<query_pass>();
+    if (code == 0)
+        code = load_pass<key_pass>();
+    if (code == 0)
+        code = tlob_attend_tiled_forward_load();
+    return code ? code : tlob_attend_tiled_backward_load();
+}

@@ -25,5 +25,7 @@ static inline bool vectors_fit(const tlob_attend_args *x) {
 
 int tlob_attend_tiled_forward(struct CUstream_st *stream, const tlob_attend_args *x);
 int tlob_attend_tiled_backward(struct CUstream_st *stream, const tlob_attend_args *x);
+int tlob_attend_tiled_forward_load();
+int tlob_attend_tiled_backward_load();
 
 #endif

@@ -207,3 +207,10 @@ int tlob_attend_tiled_backward(struct CUstream_st *stream, const tlob_attend_arg
     int code = run_sized<query_kernel>(stream, x);
     return code ? code : run_sized<key_kernel>(stream, x);
 }
+
+int tlob_attend_tiled_backward_load() {
+    int code = load_sized<group_kernel>();
+    if (code == 0)
+        code = load_sized<query_kernel>();
+    return code ? code : load_sized<key_kernel>();
+}

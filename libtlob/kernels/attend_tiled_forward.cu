@@ -65,3 +65,7 @@ struct forward_kernel : walking_kernel<1> {
 int tlob_attend_tiled_forward(struct CUstream_st *stream, const tlob_attend_args *x) {
     return run_sized<forward_kernel>(stream, x);
 }
+
+int tlob_attend_tiled_forward_load() {
+    return load_sized<forward_kernel>();
+}

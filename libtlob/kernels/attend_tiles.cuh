@@ -458,4 +458,13 @@ template <class Kernel> static int run_sized(struct CUstream_st *stream, const t
     return run_in<Kernel, Kernel::WIDEST>(stream, x);
 }
 
+template <class Kernel, int... D> static int load_in() {
+    return load(attend_tiled<Kernel, D, false>..., attend_tiled<Kernel, D, true>...);
+}
+
+/** All that run_sized chooses from. */
+template <class Kernel> static int load_sized() {
+    return load_in<Kernel, 16, 32, 64, Kernel::WIDEST>();
+}
+
 #endif

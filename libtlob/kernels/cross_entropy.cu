@@ -32,3 +32,7 @@ static __global__ void cross_entropy(tlob_xent_args x) {
 extern "C" int tlob_cuda_cross_entropy(struct CUstream_st *stream, const tlob_xent_args *args) {
     return launch(stream, args->samples, TLOB_BLOCK, cross_entropy, *args);
 }
+
+extern "C" int tlob_cuda_load_cross_entropy(void) {
+    return load(cross_entropy);
+}

@@ -189,3 +189,14 @@ extern "C" int tlob_cuda_finish(struct CUstream_st *stream, const tlob_finish_ar
     }
     return 0;
 }
+
+template <tlob_epilogue... E> static int load_elementwise() {
+    return load(elementwise<E, uint32_t>..., elementwise<E, int64_t>...);
+}
+
+extern "C" int tlob_cuda_load_finish(void) {
+    int code = load_elementwise<TLOB_EPILOGUE_BIAS, TLOB_EPILOGUE_RELU, TLOB_EPILOGUE_RELU_BIAS,
+                                TLOB_EPILOGUE_RELU_AUX_BIAS, TLOB_EPILOGUE_GELU_BIAS, TLOB_EPILOGUE_GELU_AUX_BIAS>();
+    return code ? code
+                : load(sums<TLOB_EPILOGUE_DRELU_BGRAD>, sums<TLOB_EPILOGUE_DGELU_BGRAD>, sums<TLOB_EPILOGUE_BGRADA>);
+}

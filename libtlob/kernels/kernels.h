@@ -114,6 +114,8 @@ typedef struct tlob_kernels {
     /** w[i] = bound * u_i with u_i in [-1, 1), from block i/4, word i%4 of Philox4x32-10, key `seed`, counter
      *  (i/4, `space`): bit-equal in both memory spaces. */
     int (*uniform)(struct CUstream_st *stream, int64_t count, float bound, uint64_t seed, uint32_t space, float *w);
+    /** Has the code of every kernel on the current device, which CUDA may otherwise load at its first launch only. */
+    int (*load)(void);
 } tlob_kernels;
 
 /** Counter spaces of `uniform`, so that matrices drawn from one seed share no block of random numbers. */

@@ -46,4 +46,21 @@ static int launch(struct CUstream_st *stream, int64_t count, int block, void (*k
     return (int)code;
 }
 
+/**
+ * Has CUDA load kernels: asking for the attributes of one does, where otherwise its first launch would. Returns the
+ * error of the first that cannot be had, which leaves nothing behind.
+ */
+static inline int load() {
+    return 0;
+}
+
+template <class Kernel, class... More> static int load(Kernel *kernel, More *...more) {
+    cudaFuncAttributes attributes;
+    cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+    if (code == cudaSuccess)
+        return load(more...);
+    cudaGetLastError();
+    return (int)code;
+}
+
 #endif

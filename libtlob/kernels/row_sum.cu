@@ -51,3 +51,7 @@ extern "C" int tlob_cuda_row_sum(struct CUstream_st *stream, int64_t m, int64_t 
     int code = one_level(stream, m, n, chunks, x, 1.0f, partial);
     return code ? code : one_level(stream, m, chunks, 1, partial, scale, out);
 }
+
+extern "C" int tlob_cuda_load_row_sum(void) {
+    return load(row_sum);
+}

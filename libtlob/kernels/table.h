@@ -20,7 +20,8 @@ extern "C" {
     int tlob_##space##_adam(struct CUstream_st *stream, const tlob_adam_args *args);                                   \
     int tlob_##space##_set_scalar(struct CUstream_st *stream, float *dst, float value);                                \
     int tlob_##space##_uniform(struct CUstream_st *stream, int64_t count, float bound, uint64_t seed,                  \
-                               uint32_t counter, float *w)
+                               uint32_t counter, float *w);                                                            \
+    int tlob_##space##_load(void)
 
 TLOB_KERNEL_LIST(host);
 TLOB_KERNEL_LIST(cuda);
@@ -31,7 +32,7 @@ TLOB_KERNEL_LIST(cuda);
         .attend_has_tiles = tlob_##space##_attend_has_tiles,                                                           \
         .attend_forward = tlob_##space##_attend_forward, .attend_backward = tlob_##space##_attend_backward,            \
         .cross_entropy = tlob_##space##_cross_entropy, .row_sum = tlob_##space##_row_sum, .adam = tlob_##space##_adam, \
-        .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform,                                    \
+        .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform, .load = tlob_##space##_load,       \
     }
 
 #ifdef __cplusplus

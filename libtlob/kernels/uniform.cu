@@ -17,3 +17,7 @@ extern "C" int tlob_cuda_uniform(struct CUstream_st *stream, int64_t count, floa
                                  float *w) {
     return launch(stream, (count + 3) / 4, TLOB_BLOCK, uniform, count, bound, seed, space, w);
 }
+
+extern "C" int tlob_cuda_load_uniform(void) {
+    return load(uniform);
+}

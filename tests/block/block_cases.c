@@ -441,6 +441,16 @@ void case_model(lab *l) {
     LAB_OK(tlob_model_get_weights(model, l->stream, back, count));
     lab_same_bits("weights after an evaluation", back, w, count);
 
+    const uint8_t *label_at = lab_bytes(l, labels, samples);
+    LAB_OK(tlob_model_set_lr(model, l->stream, 0.0f));
+    LAB_OK(tlob_model_step(model, l->stream, ax.at, label_at, samples));
+    LAB_OK(tlob_model_get_weights(model, l->stream, back, count));
+    lab_same_bits("weights after a step of rate 0", back, w, count);
+    LAB_OK(tlob_model_set_lr(model, l->stream, 0.1f));
+    LAB_OK(tlob_model_step(model, l->stream, ax.at, label_at, samples));
+    LAB_OK(tlob_model_get_weights(model, l->stream, back, count));
+    cr_assert_neq(back[0], w[0]);
+
     tlob_model_destroy(&model);
     free(problem.parameters);
     free(problem.x);

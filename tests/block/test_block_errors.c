@@ -248,6 +248,7 @@ Test(block_errors, adam) {
     BAD("gradients", tlob_adam_step(adam, host.stream, w.at, NULL));
     BAD("adam", tlob_adam_set_lr(NULL, host.stream, 0.1f));
     BAD("stream", tlob_adam_set_lr(adam, NULL, 0.1f));
+    BAD("model", tlob_model_set_lr(NULL, host.stream, 0.1f));
     BAD("lr", tlob_adam_set_lr(adam, host.stream, NAN));
     BAD("lr", tlob_adam_set_lr(adam, host.stream, -0.1f));
     float moments[6] = {0};
@@ -368,6 +369,7 @@ static void call_all(const objects *o, tlob_stream *stream, tlob_status want, co
     expect(tlob_adam_get_state(o->adam, stream, a, 6, &steps), want, word);
     expect(tlob_adam_set_state(o->adam, stream, a, 6, 1), want, word);
     expect(tlob_model_step(o->model, stream, a, labels, 4), want, word);
+    expect(tlob_model_set_lr(o->model, stream, 0.1f), want, word);
     expect(tlob_model_evaluate(o->model, stream, a, labels, 4, a), want, word);
     expect(tlob_model_result(o->model, stream, &figures), want, word);
     expect(tlob_model_get_weights(o->model, stream, a, count), want, word);

@@ -5,12 +5,11 @@
 #include "tests/fakes/fake.h"
 
 static tlob_lane *lane;
-static void *memo[1]; /* which this backend has no use for */
 static tlob_stream_stats stats;
 static char workspace[256];
 static struct CUstream_st *const stream = (struct CUstream_st *)(void *)&stats;
 static float a[16], b[16], c[16], d[16], bias[4], bgrad[4];
-static _Alignas(16) float aux[256];
+static _Alignas(16) float aux[512];
 static const tlob_gemm_operands operands = {.a = a, .b = b, .d = d};
 
 static tlob_status open_lane(void) {
@@ -49,14 +48,22 @@ Test(classic, the_whole_table) {
     }
 }
 
+static tlob_status run_with(tlob_gemm gemm, const tlob_gemm_operands *x, void **memo) {
+    tlob_operation operation = tlob_gemm_operation(&gemm);
+    return operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x, memo)
+           : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED
+               ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x, memo)
+               : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x, memo);
+}
+
+static tlob_status run(tlob_gemm gemm, const tlob_gemm_operands *x) {
+    void *memo = NULL;
+    return run_with(gemm, x, &memo);
+}
+
 static const char *calls_of(tlob_gemm gemm, const tlob_gemm_operands *x) {
     fake_forget_calls();
-    tlob_operation operation = tlob_gemm_operation(&gemm);
-    tlob_status status = operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x, memo)
-                         : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED
-                             ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x, memo)
-                             : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x, memo);
-    cr_assert_eq(status, TLOB_OK, "%s", fake.error.message);
+    cr_assert_eq(run(gemm, x), TLOB_OK, "%s", fake.error.message);
     return fake.calls;
 }
 
@@ -179,7 +186,7 @@ Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tri
         fake_forget_calls();
         fake.failing_call = "gemm";
         fake.failing_code = rows[i].code;
-        cr_assert_eq(tlob_cublas_classic_ops.sgemm(lane, &g, &operands, memo), rows[i].status);
+        cr_assert_eq(run(g, &operands), rows[i].status);
         cr_assert_str_eq(fake.calls, "gemm ");
         cr_assert_str_eq(fake.error.backend, "cublas_classic");
         cr_assert_str_eq(fake.error.operation, "cublasGemmEx");
@@ -191,15 +198,140 @@ Test(classic, a_failing_product_names_problem_and_status_and_nothing_else_is_tri
     x.bias = bias;
     fake.failing_call = "affine";
     fake_forget_calls();
-    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &x, memo), TLOB_ERR_CUDA);
+    cr_assert_eq(run(g, &x), TLOB_ERR_CUDA);
     cr_assert_str_eq(fake.calls, "affine ");
     g.epilogue = TLOB_EPILOGUE_RELU;
     fake.failing_call = "gemm";
     fake.failing_code = CUBLAS_STATUS_EXECUTION_FAILED;
     fake_forget_calls();
-    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands, memo), TLOB_ERR_BACKEND);
+    cr_assert_eq(run(g, &operands), TLOB_ERR_BACKEND);
     cr_assert_str_eq(fake.calls, "gemm ", "no epilogue after a product that failed");
     fake.failing_call = "finish";
-    cr_assert_eq(tlob_cublas_classic_ops.matmul_bias(lane, &g, &operands, memo), TLOB_ERR_CUDA);
+    cr_assert_eq(run(g, &operands), TLOB_ERR_CUDA);
     fake_reset();
+}
+
+/* --- captures -------------------------------------------------------------------------------------------------- */
+
+/* Known trap: with lazy loading, the first launch of a kernel inside a capture has to load it. */
+Test(classic, a_cold_call_in_a_capture_is_refused_before_any_vendor_call) {
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    tlob_gemm_operands x = operands;
+    fake_forget_calls();
+    fake.capturing = true;
+    cr_assert_eq(run(g, &x), TLOB_ERR_NOT_WARM);
+    cr_assert_str_empty(fake.calls);
+    cr_assert_str_eq(fake.error.backend, "cublas_classic");
+    cr_assert(strstr(fake.error.message, "tlob_warm"), "%s", fake.error.message);
+    cr_assert(fake.error.has_gemm);
+    fake.capturing = false;
+    cr_assert_eq(run(g, &x), TLOB_OK);
+    fake.capturing = true;
+    cr_assert_str_eq(calls_of(g, &x), "gemm ");
+    x.a = a + 1;
+    cr_assert_eq(run(g, &x), TLOB_ERR_NOT_WARM, "another alignment may be another kernel");
+}
+
+/* Each change of the problem may be another kernel of cuBLAS, or one that libtlob adds. */
+Test(classic, what_makes_a_call_cold) {
+    enum { OTHERS = 11 };
+    static float big[64];
+    tlob_gemm g = tlob_gemm_init(2, 2, 2), other[OTHERS];
+    tlob_gemm_operands x = {.a = a, .b = b, .c = big, .d = big, .bias = bias};
+    cr_assert_eq(run(g, &x), TLOB_OK);
+    for (int i = 0; i < OTHERS; i++)
+        other[i] = g;
+    other[0].m = 1;
+    other[1].n = 1;
+    other[2].k = 1;
+    other[3].lda = 3;
+    other[4].ldc = 3;
+    other[5].transb = TLOB_OP_T;
+    other[6].compute = TLOB_COMPUTE_TF32;
+    other[7].batch = 2, other[7].stride_c = 4;
+    other[8].beta = 1;
+    other[9].epilogue = TLOB_EPILOGUE_BIAS;
+    other[10].epilogue = TLOB_EPILOGUE_RELU;
+    for (int i = 0; i < OTHERS; i++) {
+        fake.capturing = true;
+        cr_assert_eq(run(other[i], &x), TLOB_ERR_NOT_WARM, "problem %d", i);
+        fake.capturing = false;
+        cr_assert_eq(run(other[i], &x), TLOB_OK, "problem %d", i);
+        fake.capturing = true;
+        cr_assert_eq(run(other[i], &x), TLOB_OK, "problem %d", i);
+        cr_assert_eq(run(g, &x), TLOB_OK, "the first one after problem %d", i);
+    }
+    g.alpha = 3; /* a value, wherever it comes from */
+    cr_assert_eq(run(g, &x), TLOB_OK);
+    x.c = c;
+    cr_assert_eq(run(g, &x), TLOB_OK, "C is not read");
+    g.beta = 1;
+    cr_assert_eq(run(g, &x), TLOB_ERR_NOT_WARM, "C from elsewhere is another kernel");
+}
+
+/* The memo is of the problem, and operands are not part of it. */
+Test(classic, a_memo_tells_nothing_of_other_operands) {
+    static _Alignas(256) float there[64];
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    const tlob_gemm_operands x = {.a = there, .b = there + 32, .c = there + 16, .d = there + 48};
+    tlob_gemm_operands y[5] = {x, x, x, x, x};
+    void *memo = NULL, *first;
+    g.beta = 1;
+    y[0].a++;
+    y[1].b++;
+    y[2].c++;
+    y[3].d++;
+    y[4].c = y[4].d; /* as aligned as the other, and no affine kernel */
+    cr_assert_eq(run_with(g, &x, &memo), TLOB_OK);
+    first = memo;
+    for (int i = 0; i < 5; i++) {
+        fake.capturing = true;
+        cr_assert_eq(run_with(g, &y[i], &memo), TLOB_ERR_NOT_WARM, "operand %d", i);
+        cr_assert_eq(memo, first);
+        cr_assert_eq(run_with(g, &x, &memo), TLOB_OK);
+        fake.capturing = false;
+        cr_assert_eq(run_with(g, &y[i], &memo), TLOB_OK);
+        cr_assert_neq(memo, first);
+        memo = first;
+    }
+}
+
+Test(classic, a_product_that_failed_has_not_run) {
+    tlob_gemm g = tlob_gemm_init(2, 2, 2);
+    void *memo = NULL;
+    g.epilogue = TLOB_EPILOGUE_RELU;
+    fake.failing_code = CUBLAS_STATUS_EXECUTION_FAILED;
+    static const char *const failing[] = {"gemm", "finish"};
+    for (int i = 0; i < 2; i++) {
+        fake.failing_call = failing[i];
+        fake.capturing = false;
+        cr_assert_neq(run_with(g, &operands, &memo), TLOB_OK);
+        cr_assert_null(memo);
+        fake.failing_call = NULL;
+        fake.capturing = true;
+        cr_assert_eq(run_with(g, &operands, &memo), TLOB_ERR_NOT_WARM, "after a failing %s", failing[i]);
+    }
+}
+
+/* What is left for the core is found again without it, and of all that have run none is forgotten. */
+Test(classic, nothing_that_has_run_is_forgotten) {
+    static float big[512];
+    tlob_gemm_operands x = {.a = big, .b = big, .d = big};
+    void *memo = NULL, *first = NULL;
+    for (int round = 0; round < 2; round++) {
+        fake.capturing = round == 1;
+        for (int64_t k = 1; k <= 300; k++) {
+            memo = NULL;
+            fake_forget_calls();
+            cr_assert_eq(run_with(tlob_gemm_init(1, 1, k), &x, &memo), TLOB_OK, "k %d", (int)k);
+            cr_assert_not_null(memo);
+            if (k == 1 && round == 0)
+                first = memo;
+            if (k == 1)
+                cr_assert_eq(memo, first);
+        }
+    }
+    memo = first;
+    cr_assert_eq(run_with(tlob_gemm_init(1, 1, 1), &x, &memo), TLOB_OK);
+    cr_assert_eq(memo, first);
 }

@@ -395,11 +395,11 @@ Test(lt, a_cold_call_in_a_capture_is_refused_before_any_vendor_call) {
 /* --- the key --------------------------------------------------------------------------------------------------- */
 
 static bool same_key(tlob_gemm g, tlob_gemm_operands x, tlob_gemm h, tlob_gemm_operands y) {
-    tlob_plan_key one, two;
+    tlob_product_key one, two;
     memset(&one, 0x11, sizeof(one));
     memset(&two, 0x22, sizeof(two)); /* bytes that the key leaves undefined would differ */
-    tlob_plan_key_init(&one, &g, &x);
-    tlob_plan_key_init(&two, &h, &y);
+    tlob_product_key_init(&one, &g, &x);
+    tlob_product_key_init(&two, &h, &y);
     return memcmp(&one, &two, sizeof(one)) == 0;
 }
 

@@ -474,14 +474,14 @@ Test(algorithms, whatever_a_choice_may_depend_on_is_in_the_key) {
 
 /* The device is the table's: the same problem on another is ordered by another estimate. */
 Test(algorithms, the_number_of_multiprocessors_counts) {
-    tlob_plan_key key = {.m = 256, .n = 256, .k = 4096, .batch = 1};
+    tlob_product_key key = {.m = 256, .n = 256, .k = 4096, .batch = 1};
     tlob_algo_config config = {.id = 21, .tile = 15, .stages = 12, .split_k = 8};
     cr_assert_lt(tlob_algo_estimate(&key, &config, 132), tlob_algo_estimate(&key, &config, 16));
 }
 
 /* Kernels for vectors have no tiles, and would come last but for an estimate of their own. */
 Test(algorithms, products_with_a_vector_have_kernels_of_their_own) {
-    tlob_plan_key key = {.m = 1, .n = 256, .k = 4096, .batch = 1}, dot = {.m = 1, .n = 1, .k = 65536, .batch = 1};
+    tlob_product_key key = {.m = 1, .n = 256, .k = 4096, .batch = 1}, dot = {.m = 1, .n = 1, .k = 65536, .batch = 1};
     const tlob_algo_config tile = {.id = 21, .tile = 15, .stages = 12, .split_k = 16};
     const tlob_algo_config vector = {.id = 13, .custom = 75, .split_k = 1};
     const tlob_algo_config split = {.id = 14, .split_k = 128}, whole = {.id = 14, .split_k = 1};

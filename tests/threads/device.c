@@ -5,8 +5,15 @@ _Thread_local int device_current;
 atomic_int device_asked;
 atomic_int device_entered;
 atomic_int device_searches;
+_Thread_local device_graphs device_graph;
+
+int device_stream_number(const struct CUstream_st *stream) {
+    return stream ? *(const int *)(const void *)stream : 0;
+}
 
 #if TLOB_HAVE_CUDA
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libtlob/kernels/table.h"
@@ -27,8 +34,7 @@ void fake_multiply(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
 /* --- services of backends --- */
 
 bool tlob_backend_capturing(struct CUstream_st *cuda_stream) {
-    (void)cuda_stream;
-    return false;
+    return cuda_stream && cuda_stream == device_graph.capturing;
 }
 
 tlob_status tlob_backend_affine_cuda(struct CUstream_st *cuda_stream, const char *backend, const tlob_gemm *gemm,
@@ -90,9 +96,93 @@ static const char *fake_misplaced(const void *ptr, int device) {
     return NULL;
 }
 
+/* --- streams, captures and graphs --- */
+
+static int fake_stream_create(struct CUstream_st **stream) {
+    static atomic_int made;
+    int *number = malloc(sizeof(*number));
+    *number = atomic_fetch_add(&made, 1) + 1;
+    *stream = (struct CUstream_st *)(void *)number;
+    device_graph.streams++;
+    return 0;
+}
+
+static void fake_stream_destroy(struct CUstream_st *stream) {
+    device_graph.streams--;
+    free(stream);
+}
+
+static void note(char what, const struct CUstream_st *stream) {
+    size_t used = strlen(device_graph.order);
+    snprintf(device_graph.order + used, sizeof(device_graph.order) - used, "%c%d ", what, device_stream_number(stream));
+}
+
+static int fake_load(void) {
+    device_graph.loads++;
+    return device_graph.load_code;
+}
+
+static int fake_capture_begin(struct CUstream_st *stream) {
+    if (!device_graph.begin_code)
+        device_graph.capturing = stream;
+    return device_graph.begin_code;
+}
+
+static int fake_capture_end(struct CUstream_st *stream, void **exec, const char **call) {
+    int code = stream == device_graph.capturing ? device_graph.end_code : 901;
+    device_graph.capturing = NULL;
+    *call = "end";
+    if (code || !exec)
+        return code;
+    *call = "instantiate";
+    if (device_graph.instantiate_code)
+        return device_graph.instantiate_code;
+    *exec = malloc(1);
+    device_graph.alive++;
+    return 0;
+}
+
+static int fake_graph_launch(void *exec, struct CUstream_st *stream) {
+    (void)exec;
+    note('l', stream);
+    device_graph.launches++;
+    return device_graph.launch_code;
+}
+
+static void fake_graph_destroy(void *exec) {
+    device_graph.alive--;
+    free(exec);
+}
+
+static int fake_event_create(void **event) {
+    if (device_graph.event_code)
+        return device_graph.event_code;
+    *event = malloc(1);
+    device_graph.events++;
+    return 0;
+}
+
+static void fake_event_destroy(void *event) {
+    device_graph.events--;
+    free(event);
+}
+
+static int fake_event_record(void *event, struct CUstream_st *stream) {
+    (void)event;
+    note('r', stream);
+    return 0;
+}
+
+static int fake_stream_wait(struct CUstream_st *stream, void *event) {
+    (void)event;
+    note('w', stream);
+    return 0;
+}
+
 /* internal.h says that the space is constant, and from main on it is. */
 extern tlob_space device_space __asm__("tlob_space_cuda");
 tlob_space device_space;
+static tlob_kernels device_kernels;
 
 __attribute__((constructor)) static void make_space(void) {
     device_space = tlob_space_host;
@@ -104,5 +194,19 @@ __attribute__((constructor)) static void make_space(void) {
     device_space.enter = fake_enter;
     device_space.leave = fake_leave;
     device_space.misplaced = fake_misplaced;
+    device_space.stream_create = fake_stream_create;
+    device_space.stream_destroy = fake_stream_destroy;
+    device_space.capturing = tlob_backend_capturing;
+    device_space.capture_begin = fake_capture_begin;
+    device_space.capture_end = fake_capture_end;
+    device_space.graph_launch = fake_graph_launch;
+    device_space.graph_destroy = fake_graph_destroy;
+    device_space.event_create = fake_event_create;
+    device_space.event_destroy = fake_event_destroy;
+    device_space.event_record = fake_event_record;
+    device_space.stream_wait = fake_stream_wait;
+    device_kernels = tlob_kernels_host;
+    device_kernels.load = fake_load;
+    device_space.kernels = &device_kernels;
 }
 #endif

@@ -15,4 +15,21 @@ extern atomic_int device_asked;          /**< how often the core has asked where
 extern atomic_int device_entered;        /**< how often the core has made a device current */
 extern atomic_int device_searches;       /**< how often the backend cublaslt has listed algorithms */
 
+/** Captures and graphs: what a test makes fail, and what the core has done. Each thread has its own. */
+typedef struct device_graphs {
+    int load_code, begin_code, end_code, instantiate_code, event_code, launch_code; /**< what these calls return */
+    struct CUstream_st *capturing; /**< the stream that is being captured, or NULL */
+    int loads;                     /**< how often the kernels were loaded */
+    int alive;                     /**< graphs that can be launched */
+    int events;                    /**< that have been made and not destroyed */
+    int streams;                   /**< likewise */
+    int launches;
+    char order[256];               /**< "r1 w2 l2": event recorded on, wait of, launch on a stream, by its number */
+} device_graphs;
+
+extern _Thread_local device_graphs device_graph;
+
+/** The number of a stream that the core has made: 1 for the first. */
+int device_stream_number(const struct CUstream_st *stream);
+
 #endif

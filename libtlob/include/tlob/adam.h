@@ -42,7 +42,10 @@ TLOB_API void tlob_adam_destroy(tlob_adam **adam);
  */
 TLOB_API tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float *weights, const float *gradients);
 
-/** Sets the learning rate of the steps enqueued on `stream` from now on. Errors: ARGUMENT, CLOSED, CUDA. */
+/**
+ * Sets the learning rate of the steps enqueued on `stream` from now on, those of captured graphs included: it lies in
+ * memory of the device. Captured itself, it sets `lr` again at each launch. Errors: ARGUMENT, CLOSED, CUDA.
+ */
 TLOB_API tlob_status tlob_adam_set_lr(tlob_adam *adam, tlob_stream *stream, float lr);
 
 /** The most steps that a state can be set to: as far as a double counts, for beta1^t and beta2^t are doubles. */

@@ -144,7 +144,7 @@ TLOB_API tlob_status tlob_gemm_check(const tlob_gemm *gemm);
  * Enqueues a product on `stream`, on the backend that the policy of the stream's context chooses.
  *
  * Asynchronous on a CUDA context: returns when the work is enqueued. A warm problem (same shape, layout and alignment
- * as an earlier call on this stream) allocates nothing and may be captured in a CUDA graph.
+ * as an earlier call on this stream, or as one of tlob_warm) allocates nothing and may be captured in a CUDA graph.
  *
  * Thread-safety: distinct streams may be used from distinct threads; one stream from one thread at a time.
  *

@@ -38,7 +38,8 @@ TLOB_API int64_t tlob_model_weight_count(const tlob_block_shape *shape);
 
 /**
  * One training step: forward, loss, backward, Adam. x: [d_in, samples*seq]; labels: `samples` bytes; both in the memory
- * of the context. 1 <= samples <= max_samples. Asynchronous: read the figures with tlob_model_result.
+ * of the context. 1 <= samples <= max_samples. Asynchronous: read the figures with tlob_model_result. May be captured
+ * after a step with as many samples on the same stream, and gives the same bits then: see <tlob/graph.h>.
  * Errors: as tlob_gemm_run.
  */
 TLOB_API tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
@@ -47,6 +48,9 @@ TLOB_API tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, con
 /** Forward and loss alone, without gradients; logits: [3, samples] in the memory of the context. Otherwise as above. */
 TLOB_API tlob_status tlob_model_evaluate(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
                                          int64_t samples, float *logits);
+
+/** tlob_adam_set_lr of the model's optimizer: also of steps that a captured graph makes from now on. */
+TLOB_API tlob_status tlob_model_set_lr(tlob_model *model, tlob_stream *stream, float lr);
 
 /** Figures of the last step or evaluation. */
 typedef struct tlob_model_figures {

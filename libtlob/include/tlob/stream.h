@@ -22,7 +22,7 @@ typedef struct tlob_stream tlob_stream;
  * The entry of a CUDA stream that the caller owns; NULL is the default stream, which exists since the context was
  * created. The first call for a CUDA stream makes handles and workspace (milliseconds, not during a capture); further
  * calls return the same object and count a reference. The CUDA stream must belong to the device of the context and
- * outlive the entry. On a host context `cuda_stream` must be NULL.
+ * outlive the entry, which every tlob_graph captured on it keeps. On a host context `cuda_stream` must be NULL.
  *
  * Ownership: pair each call with tlob_stream_close. Errors: ARGUMENT (also for cudaStreamPerThread, which is another
  * stream on each thread), CLOSED, NOT_WARM during a capture, OUT_OF_MEMORY, BACKEND, CUDA. Thread-safe.
@@ -33,10 +33,10 @@ TLOB_API tlob_status tlob_stream_open(tlob_context *ctx, struct CUstream_st *cud
 TLOB_API tlob_status tlob_stream_create(tlob_context *ctx, tlob_stream **stream);
 
 /**
- * Gives a reference back and sets `*stream` to NULL; NULL is allowed. The last one waits for the stream and frees its
- * handles and workspace, so keep a stream open while it is in use or while a graph captured from it lives, and do not
- * let that happen while another stream is being captured, unless that capture is thread-local to another thread or
- * relaxed: freeing waits for the device, which spoils a capture.
+ * Gives a reference back and sets `*stream` to NULL; NULL is allowed. A tlob_graph has a reference of its own. The last
+ * one waits for the stream and frees its handles and workspace, so keep a stream open while it is in use or while a
+ * graph that is no tlob_graph lives, and do not let that happen while another stream is being captured, unless that
+ * capture is thread-local to another thread or relaxed: freeing waits for the device, which spoils a capture.
  */
 TLOB_API void tlob_stream_close(tlob_stream **stream);
 

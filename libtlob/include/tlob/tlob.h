@@ -10,6 +10,7 @@
 #include <tlob/dispatch.h>
 #include <tlob/error.h>
 #include <tlob/gemm.h>
+#include <tlob/graph.h>
 #include <tlob/head.h>
 #include <tlob/info.h>
 #include <tlob/linear.h>
