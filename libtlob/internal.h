@@ -157,9 +157,9 @@ static inline bool tlob_context_forked(const tlob_context *ctx) {
 }
 
 /**
- * A visit to the device that makes or frees something there, or waits for it: this thread says that it knows of captures
- * in global mode (cudaThreadExchangeStreamCaptureMode), so that its own calls are not refused. It does not save such a
- * capture: measured on an H200, a context made and destroyed meanwhile spoils it all the same.
+ * A visit to the device that makes or frees something there, or waits for a stream: this thread says that it knows of
+ * captures in global mode (cudaThreadExchangeStreamCaptureMode), so that its calls are not refused and spoil none. What
+ * waits for the whole device spoils a capture in every mode, and so is not done at all: see backends/handles.h.
  */
 typedef struct tlob_visit {
     void *previous;

@@ -55,6 +55,7 @@ static tlob_status open_lanes(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     tlob_lane_params params = {
         .cuda_stream = stream->cuda_stream,
+        .device_context = ctx->home.id,
         .workspace = stream->workspace,
         .workspace_bytes = stream->workspace ? ctx->settings.workspace_bytes : 0,
         .deterministic = ctx->settings.deterministic,

@@ -11,6 +11,7 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
+#include "backends/handles.h"
 #include "backends/product.h"
 
 #define NAME "cublas_classic"
@@ -18,8 +19,11 @@
 struct tlob_lane {
     struct CUstream_st *cuda_stream;
     cublasHandle_t handle;
+    tlob_handle *kept; /* what goes back to the pool: the handle, once it is bound */
     tlob_product_table ran; /* what has run here: cuBLAS has loaded its kernels, which a capture may not wait for */
 };
+
+static tlob_handle_pool pool = TLOB_HANDLE_POOL_INIT;
 
 static tlob_status fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice) {
     tlob_status status = code == CUBLAS_STATUS_ALLOC_FAILED    ? TLOB_ERR_OUT_OF_MEMORY
@@ -58,8 +62,8 @@ static void close_lane(tlob_lane *lane) {
     if (!lane)
         return;
     tlob_product_table_free(&lane->ran);
-    if (lane->handle)
-        cublasDestroy(lane->handle);
+    if (lane->kept)
+        tlob_handle_keep(&pool, lane->kept);
     free(lane);
 }
 
@@ -79,23 +83,43 @@ static tlob_status bind(tlob_lane *lane, const tlob_lane_params *params) {
                                          : fail(code, call, NULL, "the handle could not be bound to its stream");
 }
 
+static tlob_status out_of_memory(void) {
+    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, NAME, "open", 0, NULL, NULL, "no host memory for a lane");
+}
+
+/* One that is idle, or a new one. */
+static tlob_status get_handle(const tlob_lane_params *params, tlob_handle **handle) {
+    *handle = tlob_handle_take(&pool, params->device_context);
+    if (*handle)
+        return TLOB_OK;
+    tlob_handle *made = malloc(sizeof(*made));
+    if (!made)
+        return out_of_memory();
+    cublasHandle_t vendor;
+    cublasStatus_t code = cublasCreate(&vendor);
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        free(made);
+        return fail(code, "cublasCreate", NULL,
+                    "no handle; a driver older than the CUDA runtime and a full device look like this");
+    }
+    *made = (tlob_handle){.device_context = params->device_context, .vendor = vendor};
+    *handle = made;
+    return TLOB_OK;
+}
+
 static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     tlob_status status = check_versions();
     if (status != TLOB_OK)
         return status;
     tlob_lane *made = calloc(1, sizeof(*made));
     if (!made)
-        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, NAME, "open", 0, NULL, NULL, "no host memory for a lane");
+        return out_of_memory();
     made->cuda_stream = params->cuda_stream;
-
-    cublasStatus_t code = cublasCreate(&made->handle);
-    if (code == CUBLAS_STATUS_SUCCESS) {
-        params->stats->handles_created++;
+    status = get_handle(params, &made->kept);
+    if (status == TLOB_OK) {
+        made->handle = made->kept->vendor;
+        params->stats->handles++;
         status = bind(made, params);
-    } else {
-        made->handle = NULL;
-        status = fail(code, "cublasCreate", NULL,
-                      "no handle; a driver older than the CUDA runtime and a full device look like this");
     }
     if (status != TLOB_OK) {
         close_lane(made);

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "backends/cublaslt/algorithm.h"
+#include "backends/handles.h"
+
+static tlob_handle_pool pool = TLOB_HANDLE_POOL_INIT;
 
 static void version(char *text, size_t size) {
     int v = (int)cublasLtGetVersion();
@@ -13,26 +16,49 @@ static void close_lane(tlob_lane *lane) {
     if (!lane)
         return;
     tlob_product_table_free(&lane->plans);
-    if (lane->handle)
-        cublasLtDestroy(lane->handle);
+    if (lane->kept)
+        tlob_handle_keep(&pool, lane->kept);
     free(lane);
+}
+
+static tlob_status out_of_memory(void) {
+    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "open", 0, NULL, NULL,
+                             "no host memory for a lane");
+}
+
+/* One that is idle, or a new one. */
+static tlob_status get_handle(const tlob_lane_params *params, tlob_handle **handle) {
+    *handle = tlob_handle_take(&pool, params->device_context);
+    if (*handle)
+        return TLOB_OK;
+    tlob_handle *made = malloc(sizeof(*made));
+    if (!made)
+        return out_of_memory();
+    cublasLtHandle_t vendor;
+    cublasStatus_t code = cublasLtCreate(&vendor);
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        free(made);
+        return tlob_cublaslt_fail(code, "cublasLtCreate", NULL,
+                                  "no handle; a driver older than the CUDA runtime and a full device look like this");
+    }
+    *made = (tlob_handle){.device_context = params->device_context, .vendor = vendor};
+    *handle = made;
+    return TLOB_OK;
 }
 
 /* That libcublas and libcublasLt come from one toolkit is checked where both are used, in cublas_classic. */
 static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     tlob_lane *made = calloc(1, sizeof(*made));
     if (!made)
-        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "open", 0, NULL, NULL,
-                                 "no host memory for a lane");
+        return out_of_memory();
     made->params = *params;
-    cublasStatus_t code = cublasLtCreate(&made->handle);
-    if (code != CUBLAS_STATUS_SUCCESS) {
-        made->handle = NULL;
+    tlob_status status = get_handle(params, &made->kept);
+    if (status != TLOB_OK) {
         close_lane(made);
-        return tlob_cublaslt_fail(code, "cublasLtCreate", NULL,
-                                  "no handle; a driver older than the CUDA runtime and a full device look like this");
+        return status;
     }
-    params->stats->handles_created++;
+    made->handle = made->kept->vendor;
+    params->stats->handles++;
     *lane = made;
     return TLOB_OK;
 }

@@ -22,6 +22,7 @@ typedef struct tlob_plan {
 /** The cublaslt backend's share of a stream. One thread at a time uses it, so that it needs no lock. */
 struct tlob_lane {
     cublasLtHandle_t handle;
+    struct tlob_handle *kept; /**< what goes back to the pool: the handle */
     tlob_lane_params params;
     tlob_product_table plans; /**< of tlob_plan */
 };

@@ -72,7 +72,7 @@ Test(gpu_core, handles_are_made_once_a_stream) {
     }
     tlob_stream_stats stats;
     OK(tlob_stream_get_stats(stream, &stats));
-    cr_assert_eq(stats.handles_created, ctx->n_backends);
+    cr_assert_eq(stats.handles, ctx->n_backends);
     cr_assert_eq(stats.products, 2000);
     cr_assert_eq(stats.plan_misses, 1);
     cr_assert_eq(stats.plan_hits, 999);
@@ -137,6 +137,67 @@ Test(gpu_core, a_stream_is_not_opened_during_its_capture) {
     cudaGraphDestroy(graph);
     OK(tlob_stream_open(ctx, mine, &stream));
     tlob_stream_close(&stream);
+    cudaStreamDestroy(mine);
+    tlob_context_destroy(&ctx);
+}
+
+/* Makes all that a context can have, uses it, and frees it. */
+static void *a_whole_life(void *unused) {
+    (void)unused;
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    tlob_staging *staging;
+    OK(tlob_stream_create(ctx, &stream));
+    OK(tlob_buffer_create(ctx, 3 * 256 * sizeof(float), &buffer));
+    OK(tlob_staging_create(ctx, 4096, &staging));
+    float *a = tlob_buffer_data(buffer);
+    OK(tlob_fill(stream, a, 0, tlob_buffer_bytes(buffer)));
+    const tlob_gemm g = tlob_gemm_init(16, 16, 16);
+    const tlob_gemm_operands x = {.a = a, .b = a + 256, .d = a + 512};
+    OK(tlob_gemm_run_on(stream, "cublas_classic", &g, &x));
+    OK(tlob_gemm_run_on(stream, "cublaslt", &g, &x));
+    OK(tlob_stream_sync(stream));
+    tlob_staging_destroy(&staging);
+    tlob_buffer_destroy(&buffer);
+    tlob_stream_close(&stream);
+    tlob_context_destroy(&ctx);
+    return NULL;
+}
+
+/* Known trap: handles made or destroyed while any thread captures, which fails or spoils the capture. */
+Test(gpu_core, a_capture_survives_what_others_make_and_free) {
+    NEED_GPU();
+    tlob_context *ctx = cuda_context();
+    tlob_stream *stream;
+    tlob_buffer *buffer;
+    cudaStream_t mine;
+    OK(tlob_buffer_create(ctx, sizeof(float), &buffer));
+    cr_assert_eq((int)cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking), (int)cudaSuccess);
+    OK(tlob_stream_open(ctx, mine, &stream));
+    for (int same_thread = 0; same_thread < 2; same_thread++) {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        cr_assert_eq((int)cudaStreamBeginCapture(mine, cudaStreamCaptureModeGlobal), (int)cudaSuccess);
+        if (same_thread) {
+            a_whole_life(NULL);
+        } else {
+            pthread_t other;
+            cr_assert_eq(pthread_create(&other, NULL, a_whole_life, NULL), 0);
+            pthread_join(other, NULL);
+        }
+        OK(tlob_fill(stream, tlob_buffer_data(buffer), 'a' + same_thread, sizeof(float)));
+        cr_assert_eq((int)cudaStreamEndCapture(mine, &graph), (int)cudaSuccess, "the capture survives");
+        cr_assert_eq((int)cudaGraphInstantiate(&exec, graph, 0), (int)cudaSuccess);
+        cr_assert_eq((int)cudaGraphLaunch(exec, mine), (int)cudaSuccess);
+        char bytes[sizeof(float)];
+        OK(tlob_download(stream, bytes, tlob_buffer_data(buffer), sizeof(bytes)));
+        cr_assert_eq(bytes[3], 'a' + same_thread);
+        cudaGraphExecDestroy(exec);
+        cudaGraphDestroy(graph);
+    }
+    tlob_stream_close(&stream);
+    tlob_buffer_destroy(&buffer);
     cudaStreamDestroy(mine);
     tlob_context_destroy(&ctx);
 }

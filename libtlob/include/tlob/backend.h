@@ -49,11 +49,13 @@ typedef struct tlob_shared_params {
 /** What a lane is made from. All of it belongs to the stream and outlives the lane. */
 typedef struct tlob_lane_params {
     struct CUstream_st *cuda_stream; /**< NULL on a host context */
+    unsigned long long device_context; /**< a number for the device's context, unlike that of any other device, or of the
+                                            same device before it was reset; 0 on a host context */
     void *workspace;                 /**< shared by the lanes of one stream, aligned to 256 bytes; NULL on a host context */
     size_t workspace_bytes;          /**< its size */
     bool deterministic;              /**< the context's setting */
     tlob_shared *shared;             /**< what attach gave; NULL without attach. Belongs to the context, outlives the lane */
-    tlob_stream_stats *stats;        /**< counters that the lane keeps: plan_hits, plan_misses, handles_created */
+    tlob_stream_stats *stats;        /**< counters that the lane keeps: plan_hits, plan_misses, handles */
 } tlob_lane_params;
 
 /** How a backend would run a problem, in words. */

@@ -19,7 +19,7 @@ TLOB_API tlob_status tlob_buffer_create(tlob_context *ctx, size_t bytes, tlob_bu
 
 /**
  * Frees a buffer and sets `*buffer` to NULL; NULL is allowed. Waits for work of the device, so none can still use it.
- * Not during a capture on any stream, unless that capture is thread-local to another thread or relaxed.
+ * Safe during captures of any stream, in whatever mode; what a captured graph uses must not be freed before the graph.
  */
 TLOB_API void tlob_buffer_destroy(tlob_buffer **buffer);
 

@@ -20,7 +20,7 @@ typedef struct tlob_stream tlob_stream;
 
 /**
  * The entry of a CUDA stream that the caller owns; NULL is the default stream, which exists since the context was
- * created. The first call for a CUDA stream makes handles and workspace (milliseconds, not during a capture); further
+ * created. The first call for a CUDA stream makes handles and workspace (milliseconds, not while it is captured); further
  * calls return the same object and count a reference. The CUDA stream must belong to the device of the context and
  * outlive the entry, which every tlob_graph captured on it keeps. On a host context `cuda_stream` must be NULL.
  *
@@ -34,9 +34,9 @@ TLOB_API tlob_status tlob_stream_create(tlob_context *ctx, tlob_stream **stream)
 
 /**
  * Gives a reference back and sets `*stream` to NULL; NULL is allowed. A tlob_graph has a reference of its own. The last
- * one waits for the stream and frees its handles and workspace, so keep a stream open while it is in use or while a
- * graph that is no tlob_graph lives, and do not let that happen while another stream is being captured, unless that
- * capture is thread-local to another thread or relaxed: freeing waits for the device, which spoils a capture.
+ * one waits for the stream and frees its workspace, so keep a stream open while it is in use or while a graph that is no
+ * tlob_graph lives. Vendor handles are kept for the next stream on the device: to destroy one would spoil every capture
+ * under way. Safe during captures of other streams, in whatever mode.
  */
 TLOB_API void tlob_stream_close(tlob_stream **stream);
 
@@ -59,7 +59,7 @@ typedef struct tlob_stream_stats {
     int64_t plan_misses;     /**< products that built them: one heuristic query each, or where the context is deterministic
                                   one look into its table of algorithms */
     int64_t rejected;        /**< products that no backend ran: invalid, unsupported, cold in a capture, failed */
-    int64_t handles_created; /**< vendor handles made for this stream */
+    int64_t handles;         /**< vendor handles bound to it: new ones, or those of streams that were closed */
     int64_t trace_lost;      /**< records that could not be written to the trace file, or only in part */
 } tlob_stream_stats;
 
