@@ -1,4 +1,4 @@
-// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
+// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
 #include "cli/common.h"
 
 #include <cjson/cJSON.h>
@@ -82,8 +82,8 @@ static const struct argp_option own_options[] = {
 };
 
 static const char doc[] =
-    "Shows which backend would run a product of an M x K with a K x N matrix, the reason in words, what became of "
-    "every other backend, and how the product would be done."
+    "Shows which backend would run a product of an M x K with a K x N matrix, in which form, the reason in words, what "
+    "became of every other backend, and how the product would be done."
     "\vThe answer comes from the code that a real call goes through, but nothing is launched. The policy is that of "
     "--policy or --threshold, else of TLOB_POLICY, else of the configuration file, else the default of --device (host "
     "or cuda). Where there is no GPU, or this build or the device cannot do what the policy says, only the algorithm "
@@ -295,6 +295,9 @@ static void print_table(const answer *a) {
     print_problem(&a->gemm);
     printf("policy     %s (%s)\n", a->policy, tlob_origin_name(a->origin));
     printf("backend    %s%s\n", e->choice.backend, e->choice.built ? "" : ", which this build does not contain");
+    printf("form       %s\n", tlob_form_name(e->choice.form));
+    if (*e->choice.configuration)
+        printf("by         %s\n", e->choice.configuration);
     printf("reason     %s\n", e->choice.reason);
     printf("numerics   %s\n", tlob_compute_name(e->compute));
     printf("algorithm  %s\n", a->algorithm);
@@ -337,6 +340,8 @@ static int print_json(const answer *a) {
     cJSON_AddStringToObject(json, "policy_origin", tlob_origin_name(a->origin));
     cJSON_AddStringToObject(json, "backend", e->choice.backend);
     cJSON_AddBoolToObject(json, "built", e->choice.built);
+    cJSON_AddStringToObject(json, "form", tlob_form_name(e->choice.form));
+    cJSON_AddStringToObject(json, "configuration", e->choice.configuration);
     cJSON_AddStringToObject(json, "reason", e->choice.reason);
     cJSON_AddStringToObject(json, "numerics", tlob_compute_name(e->compute));
     cJSON_AddStringToObject(json, "algorithm", a->algorithm);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cublaslt/algorithm.h"
+#include "backends/cublaslt/pick.h"
 #include "backends/handles.h"
 
 static tlob_handle_pool pool = TLOB_HANDLE_POOL_INIT;
@@ -16,6 +16,7 @@ static void close_lane(tlob_lane *lane) {
     if (!lane)
         return;
     tlob_product_table_free(&lane->plans);
+    tlob_pick_free_all(lane);
     if (lane->kept)
         tlob_handle_keep(&pool, lane->kept);
     free(lane);
@@ -94,7 +95,7 @@ static bool supports(const tlob_gemm *g, const char **why) {
 /* One function for the three slots: batch and epilogue are part of the plan. */
 static TLOB_GEMM_FN(run) {
     tlob_plan *plan = *memo;
-    tlob_status status = tlob_plan_get(lane, gemm, x, &plan);
+    tlob_status status = tlob_plan_get(lane, gemm, x, pick, &plan);
     if (status != TLOB_OK)
         return status;
     *memo = plan;
@@ -125,6 +126,8 @@ const tlob_backend_ops tlob_cublaslt_ops = {
     .close = close_lane,
     .supports = supports,
     .describe = tlob_plan_describe,
+    .propose = tlob_pick_propose,
+    .adopt = tlob_pick_adopt,
     .sgemm = run,
     .sgemm_strided_batched = run,
     .matmul_bias = run,

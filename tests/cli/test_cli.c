@@ -256,11 +256,16 @@ static const explained explanations[] = {
     {"8 8 8 --policy fixed:cublaslt", "algorithm  not known"},
     {"8 8 8 --policy fixed:cublaslt", "considered cpu_ref         not able, works on host memory"},
     {"8 8 8 --device host --json", "\"numerics\":\t\"fp32\""},
+    {"8 8 8 --device host --json", "\"form\":\t\"whole\""},
+    {"8 8 8 --device host --json", "\"configuration\":\t\"\""},
     {"8 9 10 --device host --transa --transb", "op TT, ld 10 9 8"},
     {"8 9 10 --device host --lda 12 --ldb 13 --ldc 14", "ld 12 13 14"},
     {"8 9 10 --device host", "backend    cpu_ref"},
     {"8 9 10 --device host", "policy     fixed:cpu_ref (default)"},
     {"8 9 10 --device host", "reason     "},
+    {"8 9 10 --device host", "form       whole"},
+    {"16 32 65536 --transb --batch 3 --threshold 64 --device cuda", "form       loop"},
+    {"16 32 65536 --transb --batch 3 --threshold 64 --device cuda", "by rule dw_batch: k = 65536 of a batch of 3"},
 };
 
 Test(cli, explain_tells_backend_policy_and_reason) {

@@ -19,7 +19,7 @@ int device_stream_number(const struct CUstream_st *stream) {
 #include "libtlob/kernels/table.h"
 #include "tests/fakes/fake.h"
 
-_Thread_local fake_state fake = {.cublas_version = 130100, .lt_version = 130100, .found = 1};
+_Thread_local fake_state fake = {.cublas_version = 130100, .lt_version = 130100, .found = 1, .listed = 3};
 
 cublasStatus_t fake_call(const char *name) {
     if (!strcmp(name, "get_ids"))
@@ -28,7 +28,7 @@ cublasStatus_t fake_call(const char *name) {
 }
 
 void fake_multiply(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
-    tlob_cpu_ref_ops.matmul_bias(NULL, gemm, x, &(void *){NULL});
+    tlob_cpu_ref_ops.matmul_bias(NULL, gemm, x, NULL, &(void *){NULL});
 }
 
 /* --- services of backends --- */

@@ -9,12 +9,14 @@
 #include <tlob/context.h>
 #include <tlob/dispatch.h>
 #include <tlob/error.h>
+#include <tlob/form.h>
 #include <tlob/gemm.h>
 #include <tlob/graph.h>
 #include <tlob/head.h>
 #include <tlob/info.h>
 #include <tlob/linear.h>
 #include <tlob/memory.h>
+#include <tlob/method.h>
 #include <tlob/mha.h>
 #include <tlob/model.h>
 #include <tlob/status.h>

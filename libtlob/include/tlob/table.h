@@ -1,0 +1,96 @@
+/** Tables: for problems that were measured on a device, the methods that were best there. Policy `tuned` reads them. */
+#ifndef TLOB_TABLE_H
+#define TLOB_TABLE_H
+
+#include <tlob/info.h>
+#include <tlob/method.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * A table in host memory. Needs no GPU. Thread-safety: reading from many threads at once is safe while none changes it;
+ * one that belongs to a context, or to the policy of one, must not be changed.
+ */
+typedef struct tlob_table tlob_table;
+
+/** The hardware and library that an entry was measured with. Entries of others are foreign. */
+typedef struct tlob_table_origin {
+    char device[128];    /**< name of the device, such as "NVIDIA H200"; "host" for one measured on a host context */
+    int sm;              /**< its compute capability, major * 10 + minor; 0 on the host */
+    int multiprocessors; /**< how many it has; 0 on the host */
+    char library[64];    /**< version of the method's backend, as tlob_backend_info tells it; "" where it has none */
+} tlob_table_origin;
+
+/** An entry. Pointers belong to the table. */
+typedef struct tlob_table_entry {
+    /** The problem: compute mode resolved, alpha 1, beta 0 or 1 (whether C is read), and 0 in every field that is not
+     * looked at. Entries are for operands that are aligned to 16 bytes. */
+    tlob_gemm gemm;
+    tlob_method method;        /**< what was best */
+    tlob_table_origin origin;  /**< where */
+    const char *source;        /**< "FILE, entry N", counted from 1; "" for one that was added */
+    const char *rejected;      /**< NULL, or why it is not used; then the fields above hold what could be read */
+} tlob_table_entry;
+
+/** The problem that an entry for `gemm` has: see tlob_table_entry. Compute DEFAULT stays as it is. */
+TLOB_API tlob_gemm tlob_table_problem(const tlob_gemm *gemm);
+
+/** An empty table. Ownership: free with tlob_table_destroy. Errors: ARGUMENT, OUT_OF_MEMORY. */
+TLOB_API tlob_status tlob_table_create(tlob_table **table);
+
+/** Frees a table and sets `*table` to NULL; NULL is allowed. */
+TLOB_API void tlob_table_destroy(tlob_table **table);
+
+/** What became of the entries of a file. */
+typedef struct tlob_table_report {
+    int64_t accepted; /**< entries that can be used, on the hardware that they were measured on */
+    int64_t rejected; /**< entries that are kept only to be listed: see `rejected` of each */
+    char reason[256]; /**< of the first that was rejected, with its number; empty without one */
+} tlob_table_report;
+
+/**
+ * Reads a file that tlob_table_write wrote. An entry that is malformed, not valid as a problem, whose form has an
+ * obstacle, or that contradicts an earlier one is rejected alone; the others are taken. `report` may be NULL.
+ *
+ * Ownership: free with tlob_table_destroy. Errors: ARGUMENT; OUT_OF_MEMORY; FILE, with line and column where the file is
+ * no JSON, is none of this kind, of a later version, or larger than 64 MiB. `*table` is NULL after a failure.
+ */
+TLOB_API tlob_status tlob_table_read(const char *path, tlob_table **table, tlob_table_report *report);
+
+/** tlob_table_read from `length` bytes of text; `path` is what messages call it. */
+TLOB_API tlob_status tlob_table_parse(const char *path, const char *text, size_t length, tlob_table **table,
+                                      tlob_table_report *report);
+
+/**
+ * Adds an entry, or replaces the one for the same problem, device and library; copies what it points to. `source` and
+ * `rejected` are ignored. Errors: ARGUMENT where problem, method or origin are not valid; OUT_OF_MEMORY.
+ */
+TLOB_API tlob_status tlob_table_put(tlob_table *table, const tlob_table_entry *entry);
+
+/**
+ * Writes the entries that are not rejected, sorted by origin and problem, so that equal tables are equal bytes. The file
+ * is written aside, synced and renamed, as tlob_algorithms_save does it. Errors: ARGUMENT, FILE, OUT_OF_MEMORY.
+ */
+TLOB_API tlob_status tlob_table_write(const tlob_table *table, const char *path);
+
+/** Receives one entry. */
+typedef void (*tlob_table_fn)(void *user, const tlob_table_entry *entry);
+
+/** Visits every entry: sorted as tlob_table_write sorts them, then those that were rejected, in the order of the file. */
+TLOB_API tlob_status tlob_table_list(const tlob_table *table, tlob_table_fn visit, void *user);
+
+/**
+ * The entry for `gemm` (whose compute mode is resolved) on a device, or NULL. With device NULL the first one in order,
+ * whatever device and library it is for. Else name, sm and multiprocessors must be those of `device` (name "host" for the
+ * host), and where the method's backend is one of libtlob's own, the library must be the version that this process uses.
+ * Allocates nothing; the result is valid until the table changes. Thread-safe while nobody changes the table.
+ */
+TLOB_API const tlob_table_entry *tlob_table_find(const tlob_table *table, const tlob_gemm *gemm,
+                                                 const tlob_device_info *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
