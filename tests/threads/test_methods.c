@@ -309,7 +309,7 @@ Test(methods, the_default_policy_loops_over_a_deep_batch) {
     static const struct {
         int64_t k;
         tlob_form form;
-    } rows[] = {{1499, TLOB_FORM_WHOLE}, {1500, TLOB_FORM_LOOP}};
+    } rows[] = {{1349, TLOB_FORM_WHOLE}, {1350, TLOB_FORM_LOOP}};
     for (int i = 0; i < 2; i++) {
         const tlob_gemm g = dw(rows[i].k);
         tlob_explanation e;
