@@ -58,6 +58,52 @@ Test(gpu_train, time_axis) {
     compare("--batch 64 --axis time --seq 8 --head-dim 8");
 }
 
+// Steps as one graph and steps call by call: the same bits in every file, with evaluations of other sizes in between,
+// whose number of samples must not be taken for that of a step.
+static void compare_graph(const char *options) {
+    static const char *const names[] = {"calls", "graph"}, *const choices[] = {"--no-graph", ""};
+    for (int i = 0; i < 2; i++)
+        run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 200 --out %s.model "
+                 "--losses %s.csv --validate-every 7 --validation %s-validation.csv --checkpoint %s.ckpt "
+                 "--checkpoint-every 50 %s %s",
+                 names[i], names[i], names[i], names[i], choices[i], options);
+    cr_expect_eq(largest_difference("calls.csv", "graph.csv"), 0);
+    run_good("cmp calls.csv graph.csv && cmp calls.model graph.model && cmp calls.ckpt graph.ckpt && "
+             "cmp calls-validation.csv graph-validation.csv");
+    // Without a look at any step but the last of 50: launches follow each other as they do in earnest.
+    run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 200 --out unseen.model %s", options);
+    run_good("cmp calls.model unseen.model");
+}
+
+Test(gpu_train, a_step_as_a_graph_has_the_bits_of_its_calls) {
+    static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold:64"};
+    for (int i = 0; i < 3; i++) {
+        char options[128];
+        snprintf(options, sizeof options, "--batch 256 --policy %s", policies[i]);
+        compare_graph(options);
+        snprintf(options, sizeof options, "--batch 37 --axis time --seq 8 --head-dim 8 --deterministic --policy %s",
+                 policies[i]);
+        compare_graph(options);
+    }
+    run_end();
+}
+
+// The products of every step are in the trace of a run without graphs, and those of its first two steps in one with.
+Test(gpu_train, a_trace_shows_what_a_graph_hides) {
+    int lines[2][2];
+    for (int captured = 0; captured < 2; captured++)
+        for (int i = 0; i < 2; i++)
+            lines[captured][i] = (int)run_figure(
+                run_good("rm -f trace && TLOB_TRACE=trace $T train --message d_message.csv --orderbook d_orderbook.csv "
+                         "--train-share 1 --out m --steps %d %s && echo lines $(wc -l <trace)",
+                         i ? 40 : 2, captured ? "" : "--no-graph")
+                    ->out,
+                "lines");
+    cr_expect(lines[0][0] > 0 && lines[0][1] == 20 * lines[0][0], "%d and %d", lines[0][0], lines[0][1]);
+    cr_expect(lines[1][0] == lines[0][0] && lines[1][1] == lines[1][0], "%d and %d", lines[1][0], lines[1][1]);
+    run_end();
+}
+
 // The bytes of a run that went through, after two stops, each in a process of its own.
 static void stop_and_resume(const char *options) {
     run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 300 --out whole.model "
