@@ -57,15 +57,24 @@ static bool issue(const bench_work *work, tlob_stream *stream, int calls) {
 }
 
 // `calls` calls of a work as one graph; NULL after printing why. A capture that failed half-way is ended all the same.
-static cudaGraphExec_t capture(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls) {
+static cudaGraph_t capture_graph(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls) {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t exec = NULL;
     if (!check(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"))
         return NULL;
     bool issued = issue(work, stream, calls);
     cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph);
-    if (issued && check(ended, "cudaStreamEndCapture") &&
-        !check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate"))
+    if (issued && check(ended, "cudaStreamEndCapture"))
+        return graph;
+    if (graph)
+        cudaGraphDestroy(graph);
+    return NULL;
+}
+
+// The same, to be launched.
+static cudaGraphExec_t capture(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls) {
+    cudaGraph_t graph = capture_graph(cuda, stream, work, calls);
+    cudaGraphExec_t exec = NULL;
+    if (graph && !check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate"))
         exec = NULL;
     if (graph)
         cudaGraphDestroy(graph);
@@ -115,6 +124,42 @@ bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, 
             cudaGraphExecDestroy(graphs[i]);
     free(graphs);
     return good;
+}
+
+// --- floors ---
+
+static bool count_nodes(cudaGraph_t graph, int *kernels) {
+    size_t count = 0;
+    if (!check(cudaGraphGetNodes(graph, NULL, &count), "cudaGraphGetNodes"))
+        return false;
+    cudaGraphNode_t *nodes = calloc(count + 1, sizeof *nodes);
+    if (!nodes)
+        return !cli_error("out of memory");
+    bool good = check(cudaGraphGetNodes(graph, nodes, &count), "cudaGraphGetNodes");
+    *kernels = 0;
+    for (size_t i = 0; good && i < count; i++) {
+        enum cudaGraphNodeType type;
+        good = check(cudaGraphNodeGetType(nodes[i], &type), "cudaGraphNodeGetType");
+        *kernels +=
+            type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemset || type == cudaGraphNodeTypeMemcpy;
+    }
+    free(nodes);
+    return good;
+}
+
+bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels) {
+    cudaGraph_t graph = capture_graph(cuda, stream, work, 1);
+    bool good = graph && count_nodes(graph, kernels);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return good;
+}
+
+tlob_status bench_cuda_copy(const void *user, tlob_stream *stream) {
+    const bench_copy *copy = user;
+    cudaError_t code =
+        cudaMemcpyAsync(copy->to, copy->from, copy->bytes, cudaMemcpyDeviceToDevice, tlob_stream_cuda(stream));
+    return code ? TLOB_ERR_CUDA : TLOB_OK;
 }
 
 // --- without libtlob ---

@@ -22,6 +22,16 @@ bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, 
     return false;
 }
 
+bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels) {
+    (void)cuda, (void)stream, (void)work, (void)kernels;
+    return false;
+}
+
+tlob_status bench_cuda_copy(const void *copy, tlob_stream *stream) {
+    (void)copy, (void)stream;
+    return TLOB_ERR_NOT_BUILT;
+}
+
 bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,
                      bench_bare **bare) {
     (void)cuda, (void)gemm, (void)a, (void)b, (void)d;
