@@ -11,7 +11,8 @@ typedef struct subject {
     bool needs_gpu, has_floors;
 } subject;
 
-static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", "step", NULL};
+static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", "step",
+                                            "latency", NULL};
 static const subject subjects[] = {
     {bench_qkv, "one call", "three calls", false, false},
     {bench_block, "forward", "forward and backward", false, true},
@@ -20,6 +21,7 @@ static const subject subjects[] = {
     {bench_bias, "fused", "cublas_classic", true, false},
     {bench_determinism, "off", "on", true, false},
     {bench_step, "one graph", "its calls", true, true},
+    {bench_latency, "by flag", "by event", true, false},
 };
 enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3, SUBJECT_STEP = 6 };
 
@@ -66,6 +68,11 @@ static const char doc[] =
     "graph of 20 calls. Before that the losses of 50 steps, as a graph and call by call, must be equal bit for bit. "
     "Needs a GPU.\n"
     "\n"
+    "latency: one decision of the block 32 -> 16 with its head: features that the host writes into mapped memory, one "
+    "launch of a graph, logits in mapped memory; by the clock, until the host sees the logits themselves change (flag) "
+    "or the event after them (event). The lines below have p50, p99, p99.9 and the longest of 20000 (or --repeat). Needs "
+    "a GPU.\n"
+    "\n"
     "Of block, trunk and step a GPU's lines also have shares of two floors, of the first and of the second time: "
     "`bytes', of the inputs and outputs, each touched once, as fast as a copy of 1 GiB reads and writes; and "
     "`launches', of as many kernels that do nothing in one graph. Both are measured in the same run; 100 % is at the "
@@ -87,7 +94,7 @@ static error_t parse_trunk(struct argp_state *state, const char *option, const c
 
 static void check_options(const struct argp_state *state, const bench_options *options) {
     if (options->subject == SUBJECT_NONE)
-        argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism or step");
+        argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism, step or latency");
     else if (options->samples && options->subject != SUBJECT_TRUNK && options->subject != SUBJECT_STEP)
         argp_error(state, "--samples is for `trunk' and `step', and not for `%s'", subject_names[options->subject]);
     else if (options->of_trunk && options->subject != SUBJECT_TRUNK)

@@ -97,5 +97,6 @@ bool bench_trunk(bench *b);
 bool bench_bias(bench *b);
 bool bench_determinism(bench *b);
 bool bench_step(bench *b);
+bool bench_latency(bench *b);
 
 #endif

@@ -47,6 +47,31 @@ struct CUstream_st *bench_cuda_stream(const bench_cuda *cuda) {
     return cuda->stream;
 }
 
+bool bench_cuda_spin(bench_cuda *cuda) {
+    if (!check(cudaEventRecord(cuda->end, cuda->stream), "cudaEventRecord"))
+        return false;
+    cudaError_t code;
+    while ((code = cudaEventQuery(cuda->end)) == cudaErrorNotReady)
+        ;
+    return check(code, "cudaEventQuery");
+}
+
+bool bench_cuda_mapped(size_t bytes, void **host) {
+    void *device = NULL;
+    *host = NULL;
+    if (!check(cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc") ||
+        !check(cudaHostGetDevicePointer(&device, *host, 0), "cudaHostGetDevicePointer"))
+        return false;
+    if (device != *host)
+        cli_error("this device sees mapped memory at another address than the host");
+    return device == *host;
+}
+
+void bench_cuda_unmap(void *host) {
+    if (host)
+        cudaFreeHost(host);
+}
+
 static bool issue(const bench_work *work, tlob_stream *stream, int calls) {
     for (int i = 0; i < calls; i++)
         if (work->enqueue(work->user, stream)) {

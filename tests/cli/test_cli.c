@@ -121,7 +121,7 @@ static const misuse misuses[] = {
     {"algorithms a --make --policy threshold", "--policy: what --make chooses is for cublaslt"},
     {"algorithms a --make --policy fixed:cublas_classic", "--policy: what --make chooses is for cublaslt"},
     {"bench", "say what to time"},
-    {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism, step"},
+    {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism, step, latency"},
     {"bench qkv block", "unexpected argument 'block'"},
     {"bench qkv --repeat 0", "--repeat: '0'"},
     {"bench trunk --seq 0", "--seq: '0'"},
@@ -188,6 +188,7 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "bench bias",
         "bench determinism",
         "bench step",
+        "bench latency",
         "algorithms --make f",
     };
     for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
