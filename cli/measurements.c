@@ -89,13 +89,13 @@ static int read_gemm(reader *r, const cJSON *gemm, cli_measured_problem *p) {
 }
 
 static int read_method(const reader *r, const cJSON *item, bool cold, cli_timed_method *to) {
-    const char *check;
+    const char *check = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "check")); // not shown: any text
     double warm, with_cold;
     if (!cJSON_IsObject(item))
         return io_error_set(r->err, "%s: %.*s: an object expected", io_error_path(r->file), (int)strlen(r->place) - 1,
                             r->place);
     if (read_text(r, item, "method", &to->method) || read_text(r, item, "backend", &to->backend) ||
-        read_text(r, item, "form", &to->form) || read_text(r, item, "check", &check) ||
+        read_text(r, item, "form", &to->form) || (!check && refuse(r, "check", "a text")) ||
         read_us(r, item, "warm_us", &warm) || read_us(r, item, "cold_us", &with_cold))
         return -1;
     const cJSON *configuration = cJSON_GetObjectItemCaseSensitive(item, "configuration");
@@ -150,9 +150,12 @@ static int read_head(const reader *r, cli_measurements *m) {
         return refuse(r, "format", "'tlob-tune', as `tlob tune --measurements' writes it,");
     if (read_whole(r, m->json, "version", &version) || version != 1)
         return refuse(r, "version", "1");
-    if (read_text(r, m->json, "device", &m->device) || read_text(r, m->json, "library", &m->library) ||
-        read_text(r, m->json, "cache", &cache))
+    if (read_text(r, m->json, "device", &m->device) || read_text(r, m->json, "cache", &cache))
         return -1;
+    // On the host it has no version: an empty text.
+    m->library = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(m->json, "library"));
+    if (!m->library || (*m->library && !is_text(m->library)))
+        return refuse(r, "library", "a text of at most 1024 bytes without quotes");
     m->cold = !strcmp(cache, "cold");
     return m->cold || !strcmp(cache, "warm") ? 0 : refuse(r, "cache", "'warm' or 'cold'");
 }

@@ -249,7 +249,7 @@ bool report_write_tune(const report *r, const char *path, const cli_measurements
     find_choices(m, &choices);
     fprintf(r->page, "<h2>Tuning: ");
     html_text(r->page, m->device);
-    fprintf(r->page, ", ");
+    fputs(*m->library ? ", " : "", r->page);
     html_text(r->page, m->library);
     fprintf(r->page, "</h2>\n<p>From ");
     html_text(r->page, path);

@@ -357,7 +357,7 @@ Test(report, maps_and_gains) {
 Test(report, measurements_that_make_no_picture) {
     FILE *file = fopen(run_path("t.json"), "w");
     fprintf(file,
-            "{\"format\": \"tlob-tune\", \"version\": 1, \"device\": \"d\", \"library\": \"l\", \"cache\": \"warm\", "
+            "{\"format\": \"tlob-tune\", \"version\": 1, \"device\": \"d\", \"library\": \"\", \"cache\": \"warm\", "
             "\"problems\": [{\"name\": \"p\", \"gemm\": {\"m\": 1, \"n\": 1, \"k\": 1, " PLAIN "}, \"default\": null, "
             "\"chosen\": null, \"methods\": [{\"method\": \"a\", \"backend\": \"b\", \"form\": \"c\", \"check\": "
             "\"wrong\", \"configuration\": {}, \"warm_us\": null}]}]}");
@@ -638,6 +638,7 @@ Test(report, bad_measurements_are_refused) {
         {"\"format\"", "\"f\"", "format: 'tlob-tune'"},
         {"\"version\": 1", "\"version\": 2", "version: 1 expected"},
         {"\"device\": ", "\"d\": ", "device: a text"},
+        {"\"library\": \"l\"", "\"library\": 1", "library: a text"},
         {"\"warm\"", "\"hot\"", "cache: 'warm' or 'cold' expected"},
         {"\"problems\"", "\"p\"", "problems: an array"},
         {"[{\"name\"", "[1, {\"name\"", "problems[0]: an object"},
