@@ -244,12 +244,11 @@ static void write_legend(FILE *gp, const size_map *map, layout l, const char *ti
         fprintf(gp, " at screen %.5f,%.5f left\n", (LEFT + 36) / width, y);
     }
     const double y = line * LEGEND_LINE / height;
-    fprintf(
-        gp,
-        "set arrow 1 from screen %.5f,%.5f to screen %.5f,%.5f nohead linewidth 3 linecolor rgb '#000000'\n"
-        "set label %d 'border of the default rule: min(m, n, k) < %d to cublas_classic, else to cublaslt' at screen "
-        "%.5f,%.5f left\n",
-        LEFT / width, y, (LEFT + 26) / width, y, map->n_shown + 2, RULE, (LEFT + 36) / width, y);
+    fprintf(gp,
+            "set arrow 1 from screen %.5f,%.5f to screen %.5f,%.5f nohead linewidth 3 linecolor rgb '#000000'\n"
+            "set label %d 'default rule: cublas_classic where min(m, n, k) < %d, else cublaslt' at screen "
+            "%.5f,%.5f left\n",
+            LEFT / width, y, (LEFT + 26) / width, y, map->n_shown + 2, RULE, (LEFT + 36) / width, y);
 }
 
 static void forget_legend(FILE *gp, const size_map *map) {

@@ -151,8 +151,9 @@ static void write_ratio_axis(FILE *gp, double low, double high) {
     fprintf(gp, "set logscale y\nset yrange [%.17g:%.17g]\nset ytics (", low, high);
     const char *comma = "";
     if (high / low < 2) {
-        for (int i = (int)ceil(low / 0.1); i <= (int)(high / 0.1); i++, comma = ", ")
-            fprintf(gp, "%s'%.1f' %.1f", comma, 0.1 * i, 0.1 * i);
+        const double step = high / low < 1.25 ? 0.02 : 0.1;
+        for (int i = (int)ceil(low / step); i <= (int)(high / step); i++, comma = ", ")
+            fprintf(gp, "%s'%.2f' %.2f", comma, step * i, step * i);
     } else {
         for (double power = pow(10, floor(log10(low))); power <= high; power *= 10)
             for (int i = 0; i < 6; i++)
@@ -178,8 +179,8 @@ static bool write_gains_script(const report *r, const cli_measured_problem *cons
             "set ylabel 'time: default policy / chosen method'\n"
             "set grid\nset border 3\nset tics nomirror\nset bmargin at screen 0.23\nset key at screen 0.5,0.06 center "
             "maxrows 2 Left reverse\n"
-            "set xrange [0:%d]\n",
-            count + 1);
+            "set xrange [%.17g:%.17g]\n",
+            -0.01 * count, 1.01 * count + 1);
     write_ratio_axis(gp, ratio_of(sorted[count - 1]), ratio_of(sorted[0]));
     fprintf(
         gp,
