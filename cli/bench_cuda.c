@@ -180,11 +180,27 @@ bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *w
     return good;
 }
 
-tlob_status bench_cuda_copy(const void *user, tlob_stream *stream) {
-    const bench_copy *copy = user;
-    cudaError_t code =
-        cudaMemcpyAsync(copy->to, copy->from, copy->bytes, cudaMemcpyDeviceToDevice, tlob_stream_cuda(stream));
-    return code ? TLOB_ERR_CUDA : TLOB_OK;
+static bool time_copy(bench_cuda *cuda, char *from, char *to, size_t bytes, float *ms) {
+    return check(cudaEventRecord(cuda->begin, cuda->stream), "cudaEventRecord") &&
+           check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream), "cudaMemcpyAsync") &&
+           check(cudaEventRecord(cuda->end, cuda->stream), "cudaEventRecord") &&
+           check(cudaEventSynchronize(cuda->end), "cudaEventSynchronize") &&
+           check(cudaEventElapsedTime(ms, cuda->begin, cuda->end), "cudaEventElapsedTime");
+}
+
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us) {
+    const size_t bytes = (size_t)1 << 30; // far more than any cache holds
+    char *buffer = NULL;
+    float ms = 0, best = 0;
+    bool good = check(cudaMalloc((void **)&buffer, 2 * bytes), "cudaMalloc");
+    for (int i = 0; i < 6 && good; i++) {
+        good = time_copy(cuda, buffer, buffer + bytes, bytes, &ms);
+        if (i && (i == 1 || ms < best)) // the first one warms up
+            best = ms;
+    }
+    cudaFree(buffer);
+    *bytes_per_us = good ? 2 * (double)bytes / (1e3 * (double)best) : 0;
+    return good;
 }
 
 // --- without libtlob ---

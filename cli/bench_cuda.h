@@ -51,13 +51,8 @@ void bench_cuda_unmap(void *host);
 // The kernels, copies and fills of a call that is warm, as a graph of it has them. False after printing why.
 bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels);
 
-// `enqueue` of a bench_work whose `user` is a bench_copy: memory of the device to memory of the device.
-typedef struct bench_copy {
-    void *to;
-    const void *from;
-    size_t bytes;
-} bench_copy;
-tlob_status bench_cuda_copy(const void *copy, tlob_stream *stream);
+// Bytes a microsecond that a copy on the device reads and writes, together: the best of some. False after printing why.
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us);
 
 // A product m x n x k, packed, D = A B, as `tlob bench call` runs it without libtlob: on a vendor's handle of its own,
 // in the compute mode of `gemm`, with everything that can be prepared prepared. bench_bare_close is due in both cases.

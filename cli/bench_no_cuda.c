@@ -42,9 +42,9 @@ bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *w
     return false;
 }
 
-tlob_status bench_cuda_copy(const void *copy, tlob_stream *stream) {
-    (void)copy, (void)stream;
-    return TLOB_ERR_NOT_BUILT;
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us) {
+    (void)cuda, (void)bytes_per_us;
+    return false;
 }
 
 bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,

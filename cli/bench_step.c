@@ -92,9 +92,10 @@ static bool compare(const bench *b, const char *what, int64_t n, bench_work work
         cli_error("out of memory");
     const repeated again = {work, in_graph};
     bench_needs needs = {.bytes = bytes};
-    bool good = graph && bench_measure(b, BENCH_STREAM, (bench_work[2]){{launch, &graph}, {run_repeated, &again}}, 2,
-                                       calls, samples) &&
-                bench_cuda_count(b->cuda, b->stream, &work, &needs.kernels);
+    bool good =
+        graph &&
+        bench_measure(b, BENCH_STREAM, (bench_work[2]){{launch, &graph}, {run_repeated, &again}}, 2, calls, samples) &&
+        bench_cuda_count(b->cuda, b->stream, &work, &needs.kernels);
     for (int i = 0; good && i < 2 * repeat; i++)
         samples[i] /= in_graph;
     if (good) {
