@@ -8,17 +8,22 @@
 typedef struct subject {
     bool (*run)(bench *b);
     const char *first, *second; // the two columns
-    bool needs_gpu;
+    bool needs_gpu, has_floors;
 } subject;
 
-static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", NULL};
+static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", "step",
+                                            "latency", NULL};
 static const subject subjects[] = {
-    {bench_qkv, "one call", "three calls", false}, {bench_block, "forward", "forward and backward", false},
-    {bench_call, "bare", "libtlob", true},         {bench_trunk, "stacked", "separate", false},
-    {bench_bias, "fused", "cublas_classic", true},
-    {bench_determinism, "off", "on", true},
+    {bench_qkv, "one call", "three calls", false, false},
+    {bench_block, "forward", "forward and backward", false, true},
+    {bench_call, "bare", "libtlob", true, false},
+    {bench_trunk, "stacked", "separate", false, true},
+    {bench_bias, "fused", "cublas_classic", true, false},
+    {bench_determinism, "off", "on", true, false},
+    {bench_step, "one graph", "its calls", true, true},
+    {bench_latency, "by flag", "by event", true, false},
 };
-enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3 };
+enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3, SUBJECT_STEP = 6 };
 
 enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES };
 
@@ -27,11 +32,11 @@ static const struct argp_option own_options[] = {
     {"repeat", KEY_REPEAT, "COUNT", 0, "Samples of each time (default 101 on a GPU, 11 on the host)", 2},
     {"seed", KEY_SEED, "NUMBER", 0, "Of the data (default 1)", 2},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of a table", 2},
-    {NULL, 0, NULL, 0, "What trunk is timed on:", 3},
-    {"dim", KEY_DIM, "NUMBER", 0, "Features of a token (default 256)", 3},
-    {"heads", KEY_HEADS, "NUMBER", 0, "Heads of the attention; divides --dim (default 8)", 3},
-    {"seq", KEY_SEQ, "NUMBER", 0, "Tokens of a sample (default 64)", 3},
-    {"samples", KEY_SAMPLES, "NUMBER", 0, "Samples of a call (default 64)", 3},
+    {NULL, 0, NULL, 0, "What trunk and step are timed on:", 3},
+    {"dim", KEY_DIM, "NUMBER", 0, "Features of a token of trunk (default 256)", 3},
+    {"heads", KEY_HEADS, "NUMBER", 0, "Heads of trunk; divides --dim (default 8)", 3},
+    {"seq", KEY_SEQ, "NUMBER", 0, "Tokens of a sample of trunk (default 64)", 3},
+    {"samples", KEY_SAMPLES, "NUMBER", 0, "Samples of a call (default 64 for trunk, 256 for step)", 3},
     {0},
 };
 
@@ -58,6 +63,21 @@ static const char doc[] =
     "--deterministic says: those of the block on 256 and 65536 samples, of multi-head attention of dim 256 on 4096 "
     "tokens, and squares. Needs a GPU.\n"
     "\n"
+    "step: the training step of the block 32 -> 16 with its head (forward, loss, backward, Adam), as one CUDA graph "
+    "that is launched for each step, and call by call; the ratio is the calls over the graph. Then its stages, each as "
+    "a graph of 20 calls. Before that the losses of 50 steps, as a graph and call by call, must be equal bit for bit. "
+    "Needs a GPU.\n"
+    "\n"
+    "latency: one decision of the block 32 -> 16 with its head: features that the host writes into mapped memory, one "
+    "launch of a graph, logits in mapped memory; by the clock, until the host sees the logits themselves change (flag) "
+    "or the event after them (event). The lines below have p50, p99, p99.9 and the longest of 20000 (or --repeat). Needs "
+    "a GPU.\n"
+    "\n"
+    "Of block, trunk and step a GPU's lines also have shares of two floors, of the first and of the second time: "
+    "`bytes', of the inputs and outputs, each touched once, as fast as a copy of 1 GiB reads and writes; and "
+    "`launches', of as many kernels that do nothing in one graph. Both are measured in the same run; 100 % is at the "
+    "floor.\n"
+    "\n"
     "On a GPU each is timed with events, `stream' where calls are issued from the host one after the other, and "
     "`graph' where they are captured once and replayed. Each sample is the mean of several calls; those that are "
     "compared take turns. Shown are the median and, in brackets, the quartiles. With --device host the clock is read "
@@ -74,7 +94,9 @@ static error_t parse_trunk(struct argp_state *state, const char *option, const c
 
 static void check_options(const struct argp_state *state, const bench_options *options) {
     if (options->subject == SUBJECT_NONE)
-        argp_error(state, "say what to time: qkv, block, call, trunk, bias or determinism");
+        argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism, step or latency");
+    else if (options->samples && options->subject != SUBJECT_TRUNK && options->subject != SUBJECT_STEP)
+        argp_error(state, "--samples is for `trunk' and `step', and not for `%s'", subject_names[options->subject]);
     else if (options->of_trunk && options->subject != SUBJECT_TRUNK)
         argp_error(state, "%s is for `trunk', and not for `%s'", options->of_trunk, subject_names[options->subject]);
     else if (tlob_mha_shape_check(&options->trunk))
@@ -103,7 +125,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_SEQ:
         return parse_trunk(state, "--seq", arg, &options->trunk.seq);
     case KEY_SAMPLES:
-        return parse_trunk(state, "--samples", arg, &options->samples);
+        options->samples = cli_integer(state, "--samples", arg, 1, INT32_MAX);
+        return 0;
     case ARGP_KEY_ARG:
         if (options->subject != SUBJECT_NONE)
             argp_error(state, "unexpected argument '%s'", arg);
@@ -111,6 +134,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         check_options(state, options);
+        if (!options->samples)
+            options->samples = options->subject == SUBJECT_STEP ? 256 : 64;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -159,22 +184,32 @@ static void describe(bench *b, cJSON *json) {
             cJSON_AddNumberToObject(json, "seq", (double)shape->seq);
             cJSON_AddNumberToObject(json, "samples", (double)b->options->samples);
         }
+        if (b->floors.bytes_us > 0) {
+            bench_add_number(json, "copy_gb_per_s", b->floors.bytes_us / 1e3);
+            bench_add_number(json, "kernel_us", b->floors.kernel_us);
+        }
         return;
     }
     printf("CUDA     driver %d, runtime %d\nseed     %" PRIu64 "\n", driver, runtime, b->options->seed);
     if (b->options->subject == SUBJECT_TRUNK)
         printf("shape    dim %" PRId64 ", heads %" PRId64 ", seq %" PRId64 ", samples %" PRId64 "\n", shape->dim,
                shape->heads, shape->seq, b->options->samples);
+    if (b->floors.bytes_us > 0)
+        printf("floors   a copy reads and writes %.0f GB/s, a kernel that does nothing takes %.3f us of a graph\n",
+               b->floors.bytes_us / 1e3, b->floors.kernel_us);
     if (!b->cuda)
         printf("Timed on the host by the clock: this says nothing about a GPU.\n");
-    printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio\n", "what", "N", "mode",
-           subjects[b->options->subject].first, subjects[b->options->subject].second);
+    printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio%s\n", "what", "N", "mode",
+           subjects[b->options->subject].first, subjects[b->options->subject].second,
+           b->floors.bytes_us > 0 ? "  shares of the floors" : "");
 }
 
 static int run_bench(bench *b) {
     const subject *what = &subjects[b->options->subject];
     if (what->needs_gpu && !b->cuda)
         return cli_error("bench %s times the GPU's backends, and so needs a GPU", subject_names[b->options->subject]);
+    if (what->has_floors && b->cuda && !bench_floors_measure(b))
+        return CLI_FAILED;
     cJSON *json = b->options->json ? cJSON_CreateObject() : NULL;
     describe(b, json);
     if (json)
@@ -190,7 +225,7 @@ static int run_bench(bench *b) {
 
 int cli_bench(int argc, char **argv) {
     bench_options options = {
-        .subject = SUBJECT_NONE, .seed = 1, .trunk = {.dim = 256, .heads = 8, .seq = 64}, .samples = 64};
+        .subject = SUBJECT_NONE, .seed = 1, .trunk = {.dim = 256, .heads = 8, .seq = 64}};
     const struct argp argp = {own_options, parse, "WHAT", doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     bench b = {.options = &options, .ctx = cli_context_create(&options.context)};

@@ -14,15 +14,28 @@ typedef struct bench_options {
     uint64_t seed;
     bool json;
     tlob_mha_shape trunk; // what `trunk` is timed on,
-    int64_t samples;      // and on how many samples
-    const char *of_trunk; // the last option given for it, or NULL
+    int64_t samples;      // of `trunk` and of `step`; 0: not given
+    const char *of_trunk; // the last option given for `trunk` alone, or NULL
 } bench_options;
+
+// What bounds a work from below on the device at hand. bench_floor.c measures both.
+typedef struct bench_floors {
+    double bytes_us;  // bytes that a copy reads and writes in a microsecond
+    double kernel_us; // what a kernel that does nothing adds to a graph
+} bench_floors;
+
+// Of one call: bytes of inputs and outputs, each touched once, and kernels.
+typedef struct bench_needs {
+    int64_t bytes;
+    int kernels;
+} bench_needs;
 
 typedef struct bench {
     const bench_options *options;
     tlob_context *ctx;
     bench_cuda *cuda; // NULL on a host context
     tlob_stream *stream;
+    bench_floors floors; // of the subjects that are held against them, on a GPU
     cJSON *rows;
 } bench;
 
@@ -51,6 +64,13 @@ bench_times bench_median_difference(const double *first, const double *second, i
 cJSON *bench_report(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
                     const bench_times result[2]);
 
+// The same, each work held against what it needs: shares of the floors, 1 at the floor.
+cJSON *bench_report_needs(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
+                          const bench_times result[2], const bench_needs needs[2]);
+
+// Measures the floors. False after printing why.
+bool bench_floors_measure(bench *b);
+
 // Adds a number with the digits that mean something, or median, low and high as one object.
 void bench_add_number(cJSON *row, const char *name, double us);
 void bench_add_times(cJSON *row, const char *name, bench_times times);
@@ -60,6 +80,11 @@ bool bench_compare_in(const bench *b, const char *what, int64_t n, bench_mode mo
                       const char *const names[2], int calls);
 bool bench_compare(const bench *b, const char *what, int64_t n, const bench_work works[2], const char *const names[2],
                    int calls);
+
+// The same in every mode, and on a GPU each work, of which `bytes` has those of inputs and outputs (NULL: neither), is
+// held against the floors.
+bool bench_compare_floors(const bench *b, const char *what, int64_t n, const bench_work works[2],
+                          const char *const names[2], int calls, const int64_t *bytes);
 
 // A buffer of `count` values like normalised order flow, or NULL after printing why.
 tlob_buffer *bench_data(const bench *b, int64_t count, uint32_t salt);
@@ -71,5 +96,7 @@ bool bench_call(bench *b);
 bool bench_trunk(bench *b);
 bool bench_bias(bench *b);
 bool bench_determinism(bench *b);
+bool bench_step(bench *b);
+bool bench_latency(bench *b);
 
 #endif

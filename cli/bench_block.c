@@ -44,7 +44,9 @@ static bool bench_block_at(const bench *b, int64_t n) {
                     tlob_buffer_data(y),
                     tlob_buffer_data(dw)};
         const bench_work works[] = {{run_forward, &p}, {run_both, &p}};
-        good = bench_compare(b, "block", n, works, names, n > 4096 ? 5 : 20);
+        const int64_t size = sizeof(float), bytes[] = {size * (weights + (D_IN + D_OUT) * n),
+                                                       size * (2 * weights + (D_IN + 2 * D_OUT) * n)};
+        good = bench_compare_floors(b, "block", n, works, names, n > 4096 ? 5 : 20, bytes);
     }
     tlob_block_destroy(&block);
     tlob_buffer_destroy(&dw);

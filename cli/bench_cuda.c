@@ -47,6 +47,31 @@ struct CUstream_st *bench_cuda_stream(const bench_cuda *cuda) {
     return cuda->stream;
 }
 
+bool bench_cuda_spin(bench_cuda *cuda) {
+    if (!check(cudaEventRecord(cuda->end, cuda->stream), "cudaEventRecord"))
+        return false;
+    cudaError_t code;
+    while ((code = cudaEventQuery(cuda->end)) == cudaErrorNotReady)
+        ;
+    return check(code, "cudaEventQuery");
+}
+
+bool bench_cuda_mapped(size_t bytes, void **host) {
+    void *device = NULL;
+    *host = NULL;
+    if (!check(cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc") ||
+        !check(cudaHostGetDevicePointer(&device, *host, 0), "cudaHostGetDevicePointer"))
+        return false;
+    if (device != *host)
+        cli_error("this device sees mapped memory at another address than the host");
+    return device == *host;
+}
+
+void bench_cuda_unmap(void *host) {
+    if (host)
+        cudaFreeHost(host);
+}
+
 static bool issue(const bench_work *work, tlob_stream *stream, int calls) {
     for (int i = 0; i < calls; i++)
         if (work->enqueue(work->user, stream)) {
@@ -57,15 +82,24 @@ static bool issue(const bench_work *work, tlob_stream *stream, int calls) {
 }
 
 // `calls` calls of a work as one graph; NULL after printing why. A capture that failed half-way is ended all the same.
-static cudaGraphExec_t capture(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls) {
+static cudaGraph_t capture_graph(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls) {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t exec = NULL;
     if (!check(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"))
         return NULL;
     bool issued = issue(work, stream, calls);
     cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph);
-    if (issued && check(ended, "cudaStreamEndCapture") &&
-        !check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate"))
+    if (issued && check(ended, "cudaStreamEndCapture"))
+        return graph;
+    if (graph)
+        cudaGraphDestroy(graph);
+    return NULL;
+}
+
+// The same, to be launched.
+static cudaGraphExec_t capture(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls) {
+    cudaGraph_t graph = capture_graph(cuda, stream, work, calls);
+    cudaGraphExec_t exec = NULL;
+    if (graph && !check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate"))
         exec = NULL;
     if (graph)
         cudaGraphDestroy(graph);
@@ -114,6 +148,58 @@ bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, 
         if (graphs[i])
             cudaGraphExecDestroy(graphs[i]);
     free(graphs);
+    return good;
+}
+
+// --- floors ---
+
+static bool count_nodes(cudaGraph_t graph, int *kernels) {
+    size_t count = 0;
+    if (!check(cudaGraphGetNodes(graph, NULL, &count), "cudaGraphGetNodes"))
+        return false;
+    cudaGraphNode_t *nodes = calloc(count + 1, sizeof *nodes);
+    if (!nodes)
+        return !cli_error("out of memory");
+    bool good = check(cudaGraphGetNodes(graph, nodes, &count), "cudaGraphGetNodes");
+    *kernels = 0;
+    for (size_t i = 0; good && i < count; i++) {
+        enum cudaGraphNodeType type;
+        good = check(cudaGraphNodeGetType(nodes[i], &type), "cudaGraphNodeGetType");
+        *kernels +=
+            type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemset || type == cudaGraphNodeTypeMemcpy;
+    }
+    free(nodes);
+    return good;
+}
+
+bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels) {
+    cudaGraph_t graph = capture_graph(cuda, stream, work, 1);
+    bool good = graph && count_nodes(graph, kernels);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return good;
+}
+
+static bool time_copy(bench_cuda *cuda, char *from, char *to, size_t bytes, float *ms) {
+    return check(cudaEventRecord(cuda->begin, cuda->stream), "cudaEventRecord") &&
+           check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream), "cudaMemcpyAsync") &&
+           check(cudaEventRecord(cuda->end, cuda->stream), "cudaEventRecord") &&
+           check(cudaEventSynchronize(cuda->end), "cudaEventSynchronize") &&
+           check(cudaEventElapsedTime(ms, cuda->begin, cuda->end), "cudaEventElapsedTime");
+}
+
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us) {
+    const size_t bytes = (size_t)1 << 30; // far more than any cache holds
+    char *buffer = NULL;
+    float ms = 0, best = 0;
+    bool good = check(cudaMalloc((void **)&buffer, 2 * bytes), "cudaMalloc");
+    for (int i = 0; i < 6 && good; i++) {
+        good = time_copy(cuda, buffer, buffer + bytes, bytes, &ms);
+        if (i && (i == 1 || ms < best)) // the first one warms up
+            best = ms;
+    }
+    cudaFree(buffer);
+    *bytes_per_us = good ? 2 * (double)bytes / (1e3 * (double)best) : 0;
     return good;
 }
 

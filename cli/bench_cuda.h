@@ -40,6 +40,20 @@ struct CUstream_st *bench_cuda_stream(const bench_cuda *cuda);
 bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, const bench_plan *plan,
                         double *samples);
 
+// Waits, spinning, until all that is enqueued so far has finished. False after printing why.
+bool bench_cuda_spin(bench_cuda *cuda);
+
+// Page-locked host memory that the device sees at the same address; bench_cuda_unmap frees it (NULL is allowed). False
+// after printing why.
+bool bench_cuda_mapped(size_t bytes, void **host);
+void bench_cuda_unmap(void *host);
+
+// The kernels, copies and fills of a call that is warm, as a graph of it has them. False after printing why.
+bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels);
+
+// Bytes a microsecond that a copy on the device reads and writes, together: the best of some. False after printing why.
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us);
+
 // A product m x n x k, packed, D = A B, as `tlob bench call` runs it without libtlob: on a vendor's handle of its own,
 // in the compute mode of `gemm`, with everything that can be prepared prepared. bench_bare_close is due in both cases.
 typedef struct bench_bare bench_bare;

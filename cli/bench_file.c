@@ -64,6 +64,22 @@ static int read_works(const reader *r, const cJSON *row, cli_bench_file *bench) 
     return found == 2 ? 0 : refuse(r, NULL, "(names of works)", "two objects of median_us, low_us and high_us");
 }
 
+// A stage belongs to a row before it, of the same n and mode, and the stages of a file to one.
+static int read_part(const reader *r, const cJSON *row, const cli_bench_file *bench, cli_bench_row *to) {
+    if (!cJSON_GetObjectItemCaseSensitive(row, "part_of"))
+        return 0;
+    if (read_name(r, row, "part_of", &to->part_of))
+        return -1;
+    for (int i = 0; i < r->row; i++) {
+        const cli_bench_row *whole = &bench->row[i];
+        if (whole->part_of && strcmp(whole->part_of, to->part_of))
+            break;
+        if (!whole->part_of && !strcmp(whole->what, to->part_of) && whole->n == to->n && !strcmp(whole->mode, to->mode))
+            return 0;
+    }
+    return refuse(r, NULL, "part_of", "the name of one row before it, with the same n and mode,");
+}
+
 static int read_row(const reader *r, const cJSON *row, cli_bench_file *bench) {
     cli_bench_row *to = &bench->row[r->row];
     double n;
@@ -73,7 +89,7 @@ static int read_row(const reader *r, const cJSON *row, cli_bench_file *bench) {
     if (n != floor(n) || n > 9007199254740992.0)
         return refuse(r, NULL, "n", "a whole number");
     to->n = (int64_t)n;
-    return read_works(r, row, bench);
+    return read_part(r, row, bench, to) ? -1 : read_works(r, row, bench);
 }
 
 static int read_rows(const char *name, cli_bench_file *bench, io_error *err) {

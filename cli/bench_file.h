@@ -20,6 +20,7 @@ typedef struct cli_bench_times {
 
 typedef struct cli_bench_row {
     const char *what, *mode;
+    const char *part_of; // the row that it is a stage of, by its `what`, or NULL
     int64_t n;
     cli_bench_times times[2];
     double ratio; // the second over the first

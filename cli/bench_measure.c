@@ -79,50 +79,99 @@ void bench_add_times(cJSON *row, const char *name, bench_times times) {
     bench_add_number(object, "high_us", times.high);
 }
 
-cJSON *bench_report(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
-                    const bench_times result[2]) {
-    double ratio = result[1].median / result[0].median;
-    if (b->options->json) {
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "what", what);
-        cJSON_AddNumberToObject(row, "n", (double)n);
-        cJSON_AddStringToObject(row, "mode", mode_names[mode]);
-        bench_add_times(row, names[0], result[0]);
-        bench_add_times(row, names[1], result[1]);
-        bench_add_number(row, "ratio", ratio);
-        cJSON_AddItemToArray(b->rows, row);
-        return row;
+static double byte_share(const bench *b, double us, bench_needs needs) {
+    return (double)needs.bytes / b->floors.bytes_us / us;
+}
+
+static double launch_share(const bench *b, double us, bench_needs needs) {
+    return needs.kernels * b->floors.kernel_us / us;
+}
+
+static void add_needs(const bench *b, cJSON *work, double us, bench_needs needs) {
+    cJSON_AddNumberToObject(work, "bytes", (double)needs.bytes);
+    cJSON_AddNumberToObject(work, "kernels", needs.kernels);
+    cJSON_AddNumberToObject(work, "byte_share", round(1e6 * byte_share(b, us, needs)) / 1e6);
+    cJSON_AddNumberToObject(work, "launch_share", round(1e6 * launch_share(b, us, needs)) / 1e6);
+}
+
+static cJSON *report_row(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
+                         const bench_times result[2], const bench_needs *needs, double ratio) {
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "what", what);
+    cJSON_AddNumberToObject(row, "n", (double)n);
+    cJSON_AddStringToObject(row, "mode", mode_names[mode]);
+    for (int i = 0; i < 2; i++) {
+        bench_add_times(row, names[i], result[i]);
+        if (needs)
+            add_needs(b, cJSON_GetObjectItemCaseSensitive(row, names[i]), result[i].median, needs[i]);
     }
+    bench_add_number(row, "ratio", ratio);
+    cJSON_AddItemToArray(b->rows, row);
+    return row;
+}
+
+cJSON *bench_report_needs(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
+                          const bench_times result[2], const bench_needs needs[2]) {
+    double ratio = result[1].median / result[0].median;
+    if (b->options->json)
+        return report_row(b, what, n, mode, names, result, needs, ratio);
     printf("%-12s %7" PRId64 "  %-6s", what, n, mode_names[mode]);
     for (int i = 0; i < 2; i++)
         printf("  %10.2f [%.2f %.2f]", result[i].median, result[i].low, result[i].high);
-    printf("  %6.2f\n", ratio);
+    printf("  %6.2f", ratio);
+    if (needs)
+        printf("  bytes %.2g%% %.2g%%  launches %.0f%% %.0f%% (%d, %d kernels)",
+               100 * byte_share(b, result[0].median, needs[0]), 100 * byte_share(b, result[1].median, needs[1]),
+               100 * launch_share(b, result[0].median, needs[0]), 100 * launch_share(b, result[1].median, needs[1]),
+               needs[0].kernels, needs[1].kernels);
+    printf("\n");
     fflush(stdout);
     return NULL;
 }
 
-bool bench_compare_in(const bench *b, const char *what, int64_t n, bench_mode mode, const bench_work works[2],
-                      const char *const names[2], int calls) {
+cJSON *bench_report(const bench *b, const char *what, int64_t n, bench_mode mode, const char *const names[2],
+                    const bench_times result[2]) {
+    return bench_report_needs(b, what, n, mode, names, result, NULL);
+}
+
+// `bytes` may be NULL: no floors then. Works are warm once they have been measured, as counting their kernels needs it.
+static bool compare_in(const bench *b, const char *what, int64_t n, bench_mode mode, const bench_work works[2],
+                       const char *const names[2], int calls, const int64_t *bytes) {
     const int repeat = bench_repeat(b);
     double *samples = malloc(2 * (size_t)repeat * sizeof *samples);
     bool good = samples != NULL;
     if (!good)
         cli_error("out of memory");
     good = good && bench_measure(b, mode, works, 2, calls, samples);
+    bench_needs needs[2] = {{0}};
+    for (int i = 0; good && bytes && i < 2; i++) {
+        needs[i].bytes = bytes[i];
+        good = bench_cuda_count(b->cuda, b->stream, &works[i], &needs[i].kernels);
+    }
     if (good) {
         const bench_times result[] = {bench_summarize(samples, repeat), bench_summarize(samples + repeat, repeat)};
-        bench_report(b, what, n, mode, names, result);
+        bench_report_needs(b, what, n, mode, names, result, bytes ? needs : NULL);
     }
     free(samples);
     return good;
 }
 
+bool bench_compare_in(const bench *b, const char *what, int64_t n, bench_mode mode, const bench_work works[2],
+                      const char *const names[2], int calls) {
+    return compare_in(b, what, n, mode, works, names, calls, NULL);
+}
+
+bool bench_compare_floors(const bench *b, const char *what, int64_t n, const bench_work works[2],
+                          const char *const names[2], int calls, const int64_t *bytes) {
+    if (!b->cuda)
+        return compare_in(b, what, n, BENCH_WALL, works, names, calls, NULL);
+    return compare_in(b, what, n, BENCH_STREAM, works, names, calls, bytes) &&
+           compare_in(b, what, n, BENCH_GRAPH, works, names, calls, bytes);
+}
+
 bool bench_compare(const bench *b, const char *what, int64_t n, const bench_work works[2], const char *const names[2],
                    int calls) {
-    if (!b->cuda)
-        return bench_compare_in(b, what, n, BENCH_WALL, works, names, calls);
-    return bench_compare_in(b, what, n, BENCH_STREAM, works, names, calls) &&
-           bench_compare_in(b, what, n, BENCH_GRAPH, works, names, calls);
+    return bench_compare_floors(b, what, n, works, names, calls, NULL);
 }
 
 // --- for all subjects ---

@@ -22,6 +22,31 @@ bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, 
     return false;
 }
 
+bool bench_cuda_spin(bench_cuda *cuda) {
+    (void)cuda;
+    return false;
+}
+
+bool bench_cuda_mapped(size_t bytes, void **host) {
+    (void)bytes;
+    *host = NULL;
+    return false;
+}
+
+void bench_cuda_unmap(void *host) {
+    (void)host;
+}
+
+bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels) {
+    (void)cuda, (void)stream, (void)work, (void)kernels;
+    return false;
+}
+
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us) {
+    (void)cuda, (void)bytes_per_us;
+    return false;
+}
+
 bool bench_bare_open(bench_cuda *cuda, const tlob_gemm *gemm, const float *a, const float *b, float *d,
                      bench_bare **bare) {
     (void)cuda, (void)gemm, (void)a, (void)b, (void)d;

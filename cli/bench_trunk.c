@@ -23,10 +23,12 @@ static bool compare_trunks(const bench *b, const trunk *stacked, const trunk *se
     static const char *const names[] = {"stacked", "separate"};
     const int64_t tokens = b->options->samples * b->options->trunk.seq;
     const int calls = tokens > 4096 ? 5 : 20;
+    const int64_t weights = tlob_mha_weight_count(&b->options->trunk), count = b->options->trunk.dim * tokens;
+    const int64_t once = (int64_t)sizeof(float) * (weights + 2 * count); // and as much again for the gradients of all
     const bench_work forward[] = {{run_forward, stacked}, {run_forward, separate}};
     const bench_work both[] = {{run_both, stacked}, {run_both, separate}};
-    return bench_compare(b, "trunk", tokens, forward, names, calls) &&
-           bench_compare(b, "trunk_both", tokens, both, names, calls);
+    return bench_compare_floors(b, "trunk", tokens, forward, names, calls, (const int64_t[]){once, once}) &&
+           bench_compare_floors(b, "trunk_both", tokens, both, names, calls, (const int64_t[]){2 * once, 2 * once});
 }
 
 // Both attentions have been made, so that every array here has fewer than 2^63 bytes.

@@ -17,15 +17,16 @@ typedef struct report_options {
     cli_data_options data;
     const char **benches;
     int n_benches;
-    const char *out, *losses, *validation, *model;
+    const char *out, *measurements, *losses, *validation, *model;
 } report_options;
 
-enum { KEY_OUT = CLI_KEY_OWN, KEY_BENCH, KEY_LOSSES, KEY_VALIDATION, KEY_MODEL };
+enum { KEY_OUT = CLI_KEY_OWN, KEY_BENCH, KEY_MEASUREMENTS, KEY_LOSSES, KEY_VALIDATION, KEY_MODEL };
 
 static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Report:", 4},
     {"out", KEY_OUT, "FOLDER", 0, "Where the files go: needed. It is made if it does not exist", 4},
     {"bench", KEY_BENCH, "FILE", 0, "What `tlob bench --json' printed. May be given several times", 4},
+    {"measurements", KEY_MEASUREMENTS, "FILE", 0, "What `tlob tune --measurements' wrote", 4},
     {"losses", KEY_LOSSES, "FILE", 0, "What `tlob train --losses' wrote", 4},
     {"validation", KEY_VALIDATION, "FILE", 0, "What `tlob train --validation' wrote", 4},
     {"model", KEY_MODEL, "FILE", 0,
@@ -35,13 +36,12 @@ static const struct argp_option own_options[] = {
 };
 
 static const char doc[] =
-    "Draws what bench and train wrote, and what a model attends to."
+    "Draws what bench, tune and train wrote, and what a model attends to."
     "\vThe folder gets a CSV file, a script of gnuplot, an SVG and a PNG for each picture: bench1 and so on (median "
-    "times "
-    "with quartiles, and ratios), loss, validation (loss, macro-F1 and accuracy), attention (a map of each head); and "
-    "index.html, with the pictures and the numbers, which needs no other file. Files of the same names are replaced, "
-    "others "
-    "are left alone.\n"
+    "times with quartiles, and ratios; for a bench with stages also stages1 and so on), map_tf32 and map_fp32 (the "
+    "fastest method for each m and n, a panel for each k), gains (what tuning gains over the default policy), loss, "
+    "validation (loss, macro-F1 and accuracy), attention (a map of each head); and index.html, with the pictures and "
+    "the numbers, which needs no other file. Files of the same names are replaced, others are left alone.\n"
     "\n"
     "The options where and how to compute, and those of order-book files, are for --model, whose file says how samples "
     "are "
@@ -63,8 +63,9 @@ static void add_bench(struct argp_state *state, report_options *options, const c
 static void check_options(const struct argp_state *state, const report_options *options) {
     if (!options->out)
         argp_error(state, "say where the report goes: --out FOLDER");
-    if (!options->n_benches && !options->losses && !options->validation && !options->model)
-        argp_error(state, "say what to draw: --bench, --losses, --validation or --model, each with a FILE");
+    if (!options->n_benches && !options->measurements && !options->losses && !options->validation && !options->model)
+        argp_error(state,
+                   "say what to draw: --bench, --measurements, --losses, --validation or --model, each with a FILE");
     if (options->model && !options->data.n_messages)
         argp_error(state, "--model needs order-book files: --message FILE --orderbook FILE");
     if (!options->model && options->data.n_messages)
@@ -83,6 +84,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_BENCH:
         add_bench(state, options, arg);
+        return 0;
+    case KEY_MEASUREMENTS:
+        options->measurements = arg;
         return 0;
     case KEY_LOSSES:
         options->losses = arg;
@@ -105,6 +109,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 typedef struct material {
     cli_bench_file *bench; // [n_benches]
+    cli_measurements measurements;
     report_table losses, validation;
     report_attention attention;
 } material;
@@ -114,6 +119,17 @@ static bool read_bench(const char *path, cli_bench_file *bench) {
     io_error err;
     char *text = report_read(path, &length);
     bool good = text && !cli_bench_file_parse(path, text, length, bench, &err);
+    if (text && !good)
+        cli_error("%s", err.text);
+    free(text);
+    return good;
+}
+
+static bool read_measurements(const char *path, cli_measurements *measurements) {
+    size_t length;
+    io_error err;
+    char *text = report_read(path, &length);
+    bool good = text && !cli_measurements_parse(path, text, length, measurements, &err);
     if (text && !good)
         cli_error("%s", err.text);
     free(text);
@@ -140,7 +156,8 @@ static bool read_material(const report_options *options, material *m) {
     for (int i = 0; i < options->n_benches; i++)
         if (!read_bench(options->benches[i], &m->bench[i]))
             return false;
-    return (!options->losses || read_table(options->losses, columns, 2, &m->losses)) &&
+    return (!options->measurements || read_measurements(options->measurements, &m->measurements)) &&
+           (!options->losses || read_table(options->losses, columns, 2, &m->losses)) &&
            (!options->validation || read_table(options->validation, columns, 4, &m->validation)) &&
            (!options->model ||
             report_attention_compute(&options->context, &options->data, options->model, &m->attention));
@@ -150,6 +167,7 @@ static void free_material(const report_options *options, material *m) {
     for (int i = 0; m->bench && i < options->n_benches; i++)
         cli_bench_file_finish(&m->bench[i]);
     free(m->bench);
+    cli_measurements_finish(&m->measurements);
     report_table_finish(&m->losses);
     report_table_finish(&m->validation);
     report_attention_finish(&m->attention);
@@ -159,9 +177,11 @@ static void free_material(const report_options *options, material *m) {
 
 static bool write_parts(const report *r, const report_options *options, const material *m) {
     for (int i = 0; i < options->n_benches; i++)
-        if (!report_write_bench(r, i + 1, options->benches[i], &m->bench[i]))
+        if (!report_write_bench(r, i + 1, options->benches[i], &m->bench[i]) ||
+            !report_write_stages(r, i + 1, &m->bench[i]))
             return false;
-    return (!options->losses || report_write_losses(r, options->losses, &m->losses)) &&
+    return (!options->measurements || report_write_tune(r, options->measurements, &m->measurements)) &&
+           (!options->losses || report_write_losses(r, options->losses, &m->losses)) &&
            (!options->validation || report_write_validation(r, options->validation, &m->validation)) &&
            (!options->model || report_write_attention(r, &m->attention));
 }
@@ -184,16 +204,16 @@ static bool write_report(report *r, const report_options *options, const materia
 // What the report reads, which it must not write over. NULL after printing why.
 static const char **list_inputs(const report_options *options, int *count) {
     const cli_data_options *data = &options->data;
-    const char **list = calloc((size_t)(options->n_benches + 2 * data->n_messages + 3), sizeof *list);
+    const char **list = calloc((size_t)(options->n_benches + 2 * data->n_messages + 4), sizeof *list);
     if (!list) {
         cli_error("out of memory");
         return NULL;
     }
-    const char *const single[] = {options->losses, options->validation, options->model};
+    const char *const single[] = {options->measurements, options->losses, options->validation, options->model};
     *count = 0;
     for (int i = 0; i < options->n_benches; i++)
         list[(*count)++] = options->benches[i];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (single[i])
             list[(*count)++] = single[i];
     for (int i = 0; i < data->n_messages; i++) {

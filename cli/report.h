@@ -5,6 +5,7 @@
 
 #include "cli/bench_file.h"
 #include "cli/data.h"
+#include "cli/measurements.h"
 #include "cli/report_table.h"
 
 #include "io/atomic_file.h"
@@ -53,6 +54,8 @@ bool report_draw(const report *r, const char *name, const char *shows);
 // --- the parts: false after printing why ---
 
 bool report_write_bench(const report *r, int number, const char *path, const cli_bench_file *bench);
+bool report_write_stages(const report *r, int number, const cli_bench_file *bench); // of a bench that has parts
+bool report_write_tune(const report *r, const char *path, const cli_measurements *measurements);
 bool report_write_losses(const report *r, const char *path, const report_table *losses);
 bool report_write_validation(const report *r, const char *path, const report_table *validation);
 

@@ -22,6 +22,7 @@ typedef struct train_options {
     cli_recipe_options recipe;
     int64_t steps, batch, d_out, head_dim, validate_every, checkpoint_every;
     int keep;
+    bool no_graph;
     uint64_t seed;
     float lr;
     const char *out, *losses, *validation, *checkpoint, *resume;
@@ -41,7 +42,8 @@ enum {
     KEY_KEEP,
     KEY_CHECKPOINT,
     KEY_CHECKPOINT_EVERY,
-    KEY_RESUME
+    KEY_RESUME,
+    KEY_NO_GRAPH
 };
 enum { KEEP_LAST, KEEP_BEST };
 
@@ -75,6 +77,10 @@ static const struct argp_option own_options[] = {
     {"resume", KEY_RESUME, "FILE", 0,
      "Go on from a checkpoint to --steps, with the other options and the files of then; --checkpoint may name the same "
      "file",
+     4},
+    {"no-graph", KEY_NO_GRAPH, NULL, 0,
+     "Enqueue each step call by call on a GPU, not as one CUDA graph: slower, with the same bits, and TLOB_TRACE then "
+     "has the products of every step",
      4},
     {0},
 };
@@ -163,6 +169,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_RESUME:
         options->resume = arg;
         return 0;
+    case KEY_NO_GRAPH:
+        options->no_graph = true;
+        return 0;
     case ARGP_KEY_END:
         if (options->keep == KEEP_BEST && !options->validate_every)
             argp_error(state, "--keep best needs --validate-every STEPS");
@@ -191,6 +200,9 @@ typedef struct trainer {
     const lob_dataset *data;
     tlob_stream *stream;
     tlob_model *model;
+    bool captures;     // steps are launched as one graph, once a first one has been made
+    bool warm;         // the last that the model did was such a step
+    tlob_graph *graph; // of a step, NULL before it is captured
     cli_feed feed;
     cli_draw draw;
     size_t *samples;              // numbers of the batch at hand
@@ -262,6 +274,7 @@ static bool look(trainer *t) {
 static bool validate(trainer *t) {
     cli_figures figures;
     end_progress();
+    t->warm = false;
     if (!cli_evaluate(t->model, &t->feed, t->data->validation, cli_evaluation_batch(t->data->seq), &figures))
         return false;
     const validation_line line = {t->done, figures.loss, cli_accuracy(&figures), cli_macro_f1(&figures)};
@@ -328,13 +341,34 @@ static bool is_turn(const trainer *t, int64_t every) {
     return every && t->done % every == 0;
 }
 
+// Makes a graph of the step on the batch, whose place and size are those of all.
+static tlob_status capture_step(trainer *t, const cli_batch *batch) {
+    tlob_status status = tlob_graph_begin(t->stream);
+    if (status)
+        return status;
+    status = tlob_model_step(t->model, t->stream, batch->x, batch->labels, batch->count);
+    tlob_status ended = tlob_graph_end(t->stream, &t->graph);
+    return status ? status : ended;
+}
+
+// The first step makes its products warm, as a capture needs them. After an evaluation the step is called too: a graph
+// repeats what the device does, and not what the model notes on the host, of how many samples its figures are.
+static tlob_status run_step(trainer *t, const cli_batch *batch) {
+    if (!t->captures || !t->warm) {
+        t->warm = true;
+        return tlob_model_step(t->model, t->stream, batch->x, batch->labels, batch->count);
+    }
+    tlob_status status = t->graph ? TLOB_OK : capture_step(t, batch);
+    return status ? status : tlob_graph_launch(t->graph, t->stream);
+}
+
 static bool step(trainer *t) {
     cli_batch batch;
     for (int64_t i = 0; i < t->options->batch; i++)
         t->samples[i] = cli_draw_sample(&t->draw, t->data->train);
     if (!cli_feed_upload(&t->feed, t->samples, t->options->batch, &batch))
         return false;
-    if (tlob_model_step(t->model, t->stream, batch.x, batch.labels, batch.count)) {
+    if (run_step(t, &batch)) {
         end_progress();
         cli_tlob_error("training");
         return false;
@@ -520,6 +554,7 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
     tlob_model_params params = tlob_model_params_default();
     int64_t evaluation = cli_evaluation_batch(data->seq);
     int64_t capacity = options->batch > evaluation ? options->batch : evaluation;
+    t.captures = !options->no_graph && tlob_context_memory(ctx) == TLOB_MEMORY_CUDA;
     params.shape = block_shape(&t);
     params.adam.lr = options->lr;
     params.max_samples = capacity;
@@ -540,6 +575,7 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
         status = train(&t);
     cli_feed_finish(&t.feed);
     cli_checkpoint_finish(&t.state);
+    tlob_graph_destroy(&t.graph);
     tlob_model_destroy(&t.model);
     tlob_stream_close(&t.stream);
     free(t.validations);

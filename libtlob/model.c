@@ -118,14 +118,18 @@ static tlob_status check_call(const tlob_model *model, const tlob_stream *stream
     return tlob_stream_check_in(stream, model->ctx, where);
 }
 
-/* All that a step or an evaluation is given, before anything is enqueued. */
-static tlob_status check_batch(const tlob_model *model, tlob_stream *stream, const float *x,
-                               const uint8_t *labels, int64_t samples, const char *where) {
+static tlob_status check_x(const tlob_model *model, tlob_stream *stream, const float *x, int64_t samples,
+                           const char *where) {
     tlob_status status = check_call(model, stream, where);
     if (status == TLOB_OK)
         status = tlob_check_samples(samples, 1, model->max_samples, where);
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, x, where, "x");
+    return status == TLOB_OK ? tlob_check_floats(stream, x, where, "x") : status;
+}
+
+/* All that a step or an evaluation is given, before anything is enqueued. */
+static tlob_status check_batch(const tlob_model *model, tlob_stream *stream, const float *x,
+                               const uint8_t *labels, int64_t samples, const char *where) {
+    tlob_status status = check_x(model, stream, x, samples, where);
     if (status == TLOB_OK && !labels)
         status = tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
     if (status == TLOB_OK)
@@ -175,6 +179,14 @@ tlob_status tlob_model_evaluate(tlob_model *model, tlob_stream *stream, const fl
     if (status == TLOB_OK)
         status = tlob_head_loss(model->head, stream, NULL, NULL, logits, labels, samples, NULL, NULL);
     return status;
+}
+
+tlob_status tlob_model_predict(tlob_model *model, tlob_stream *stream, const float *x, int64_t samples, float *logits) {
+    const char *where = "tlob_model_predict";
+    tlob_status status = check_x(model, stream, x, samples, where);
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream, logits, where, "logits");
+    return status == TLOB_OK ? forward(model, stream, x, samples, logits) : status;
 }
 
 tlob_status tlob_model_result(tlob_model *model, tlob_stream *stream, tlob_model_figures *figures) {

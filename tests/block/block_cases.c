@@ -438,6 +438,11 @@ void case_model(lab *l) {
         correct += (at[2] > at[best] ? 2 : best) == labels[i];
     }
     cr_assert_eq(figures.correct, correct);
+    array alone = lab_array(l, NULL, 3 * samples, 0);
+    LAB_OK(tlob_model_predict(model, l->stream, ax.at, samples, alone.at));
+    float *z_alone = lab_read(l, alone);
+    lab_same_bits("logits of a prediction", z_alone, z, 3 * samples);
+    free(z_alone);
     LAB_OK(tlob_model_get_weights(model, l->stream, back, count));
     lab_same_bits("weights after an evaluation", back, w, count);
 

@@ -299,6 +299,11 @@ Test(block_errors, model) {
     BAD("samples", tlob_model_step(model, host.stream, x.at, labels, 5));
     BAD("x is", tlob_model_step(model, host.stream, NULL, labels, 4));
     BAD("labels", tlob_model_step(model, host.stream, x.at, NULL, 4));
+    BAD("model", tlob_model_predict(NULL, host.stream, x.at, 4, z.at));
+    BAD("samples", tlob_model_predict(model, host.stream, x.at, 0, z.at));
+    BAD("samples", tlob_model_predict(model, host.stream, x.at, 5, z.at));
+    BAD("x is", tlob_model_predict(model, host.stream, NULL, 4, z.at));
+    BAD("logits is", tlob_model_predict(model, host.stream, x.at, 4, NULL));
     BAD("model", tlob_model_evaluate(NULL, host.stream, x.at, labels, 4, z.at));
     BAD("samples", tlob_model_evaluate(model, host.stream, x.at, labels, 5, z.at));
     BAD("x is", tlob_model_evaluate(model, host.stream, NULL, labels, 4, z.at));

@@ -58,6 +58,53 @@ Test(gpu_train, time_axis) {
     compare("--batch 64 --axis time --seq 8 --head-dim 8");
 }
 
+// Steps as one graph and steps call by call: the same bits in every file, with evaluations of other sizes in between,
+// whose number of samples must not be taken for that of a step.
+static void compare_graph(const char *options) {
+    static const char *const names[] = {"calls", "graph"}, *const choices[] = {"--no-graph", ""};
+    for (int i = 0; i < 2; i++)
+        run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 120 --out %s.model "
+                 "--losses %s.csv --validate-every 7 --validation %s-validation.csv --checkpoint %s.ckpt "
+                 "--checkpoint-every 50 %s %s",
+                 names[i], names[i], names[i], names[i], choices[i], options);
+    run_good("cmp calls.csv graph.csv && cmp calls.model graph.model && cmp calls.ckpt graph.ckpt && "
+             "cmp calls-validation.csv graph-validation.csv");
+}
+
+Test(gpu_train, a_step_as_a_graph_has_the_bits_of_its_calls) {
+    static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold:64"};
+    for (int i = 0; i < 3; i++) {
+        char options[128];
+        snprintf(options, sizeof options, "--batch 256 --policy %s", policies[i]);
+        compare_graph(options);
+        snprintf(options, sizeof options, "--batch 37 --axis time --seq 8 --head-dim 8 --deterministic --policy %s",
+                 policies[i]);
+        compare_graph(options);
+    }
+    // Without a look at any step but the last of 50: launches follow each other as they do in earnest.
+    run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 120 --out unseen.model "
+             "--batch 37 --axis time --seq 8 --head-dim 8 --deterministic --policy %s",
+             policies[2]);
+    run_good("cmp calls.model unseen.model");
+    run_end();
+}
+
+// The products of every step are in the trace of a run without graphs, and those of its first two steps in one with.
+Test(gpu_train, a_trace_shows_what_a_graph_hides) {
+    int lines[2][2];
+    for (int captured = 0; captured < 2; captured++)
+        for (int i = 0; i < 2; i++)
+            lines[captured][i] = (int)run_figure(
+                run_good("rm -f trace && TLOB_TRACE=trace $T train --message d_message.csv --orderbook d_orderbook.csv "
+                         "--train-share 1 --out m --steps %d %s && echo lines $(wc -l <trace)",
+                         i ? 40 : 2, captured ? "" : "--no-graph")
+                    ->out,
+                "lines");
+    cr_expect(lines[0][0] > 0 && lines[0][1] == 20 * lines[0][0], "%d and %d", lines[0][0], lines[0][1]);
+    cr_expect(lines[1][0] == lines[0][0] && lines[1][1] == lines[1][0], "%d and %d", lines[1][0], lines[1][1]);
+    run_end();
+}
+
 // The bytes of a run that went through, after two stops, each in a process of its own.
 static void stop_and_resume(const char *options) {
     run_good("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 300 --out whole.model "
@@ -86,5 +133,20 @@ Test(gpu_train, resumes_bit_for_bit) {
         run("$T train --message d_message.csv --orderbook d_orderbook.csv --steps 400 --out m "
             "--resume c --axis time --seq 8 --head-dim 8 --compute fp32 --deterministic --device host");
     cr_expect(r->status == 1 && strstr(r->err, "device cuda, and this one has device host"), "%s", r->err);
+    run_end();
+}
+
+// What the bench of the step writes is what the report reads.
+Test(gpu_train, bench_of_the_step) {
+    const run_result *r = run_good("$T bench step --repeat 3 --samples 37 --json | tee b.json");
+    cr_expect(strstr(r->out, "\"equal_losses\":\t50") && strstr(r->out, "\"byte_share\"") &&
+                  strstr(r->out, "\"launch_share\"") && strstr(r->out, "\"kernel_us\""),
+              "%s", r->out);
+    int status = run("$T report --out r --bench b.json")->status;
+    cr_expect(status == 0 || status == 3, "%d", status); // 3: no gnuplot
+    run_good("test $(grep -c ,\\\"graph\\\", r/stages1.csv) = 4");
+    r = run_good("$T bench step --repeat 3 --samples 37");
+    cr_expect(strstr(r->out, "The losses of 50 steps as one graph are those of their calls, bit for bit."), "%s",
+              r->out);
     run_end();
 }

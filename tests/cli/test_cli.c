@@ -121,14 +121,16 @@ static const misuse misuses[] = {
     {"algorithms a --make --policy threshold", "--policy: what --make chooses is for cublaslt"},
     {"algorithms a --make --policy fixed:cublas_classic", "--policy: what --make chooses is for cublaslt"},
     {"bench", "say what to time"},
-    {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism"},
+    {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism, step, latency"},
     {"bench qkv block", "unexpected argument 'block'"},
     {"bench qkv --repeat 0", "--repeat: '0'"},
     {"bench trunk --seq 0", "--seq: '0'"},
     {"bench trunk --samples many", "--samples: 'many'"},
     {"bench trunk --dim 255", "heads is 8, which does not divide dim, 255"},
     {"bench trunk --dim 256 --heads 1", "leaves 256 of dim 256 to each head"},
-    {"bench block --samples 8", "--samples is for `trunk', and not for `block'"},
+    {"bench block --samples 8", "--samples is for `trunk' and `step', and not for `block'"},
+    {"bench step --seq 8", "--seq is for `trunk', and not for `step'"},
+    {"bench step --samples 0", "--samples: '0'"},
 };
 
 Test(cli, wrong_usage_is_named_and_exits_2) {
@@ -185,6 +187,8 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "bench trunk",
         "bench bias",
         "bench determinism",
+        "bench step",
+        "bench latency",
         "algorithms --make f",
     };
     for (size_t i = 0; i < sizeof needs_gpu / sizeof *needs_gpu; i++) {
@@ -1068,7 +1072,7 @@ Test(cli, bench_trunk_on_the_host) {
 }
 
 Test(cli, bench_of_what_the_gpu_alone_has_is_refused_on_the_host) {
-    const char *const all[] = {"bench call", "bench bias", "bench determinism"};
+    const char *const all[] = {"bench call", "bench bias", "bench determinism", "bench step"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const run_result *r = run("$T %s --device host --json", all[i]);
         expect_failure(r, 1, "needs a GPU", all[i]);

@@ -101,7 +101,7 @@ Test(report, misuse_is_named) {
         const char *arguments, *expected;
     } misuses[] = {
         {"report", "--out FOLDER"},
-        {"report --out r", "say what to draw"},
+        {"report --out r", "say what to draw: --bench, --measurements,"},
         {"report --out r --losses l extra", "unexpected argument 'extra'"},
         {"report --out r --model m", "--model needs order-book files"},
         {"report --out r --losses l --message a --orderbook b", "for --model FILE"},
@@ -233,6 +233,139 @@ Test(report, bench_of_any_names) {
     cr_expect(count_in("r/index.html", "<th>a&lt;b</th>") == 1);
     expect_whole_pictures("r", "bench1");
     expect_whole_pictures("r", "bench2");
+}
+
+// Two bars of stages, and a line for the whole of each.
+#define TIMES(us) "{\"median_us\": " #us ", \"low_us\": " #us ", \"high_us\": " #us "}"
+static const char step_rows[] =
+    "{\"what\": \"step\", \"n\": 64, \"mode\": \"stream\", \"graph\": " TIMES(10) ", \"calls\": " TIMES(30) ", "
+    "\"ratio\": 3}, "
+    "{\"what\": \"it's\", \"n\": 64, \"mode\": \"stream\", \"graph\": " TIMES(6.5) ", \"calls\": " TIMES(16) ", "
+    "\"ratio\": 3, \"part_of\": \"step\"}, "
+    "{\"what\": \"b\", \"n\": 64, \"mode\": \"stream\", \"graph\": " TIMES(3.25) ", \"calls\": " TIMES(12) ", "
+    "\"ratio\": 3, \"part_of\": \"step\"}, "
+    "{\"what\": \"c\", \"n\": 64, \"mode\": \"stream\", \"graph\": " TIMES(0.25) ", \"calls\": " TIMES(1) ", "
+    "\"ratio\": 3, \"part_of\": \"step\"}";
+
+Test(report, stages_of_a_bench) {
+    NEEDS_GNUPLOT;
+    char text[4096];
+    snprintf(text, sizeof text, "%s%s]}", head, step_rows);
+    write_text("b.json", text);
+    cr_expect_str_empty(run_good("$T report --out r --bench b.json")->err);
+    char *csv = read_text(run_path("r/stages1.csv"));
+    cr_expect_str_eq(csv, "stage,work,bar,begin_us,end_us,median_us,whole_us\n"
+                          "\"it's\",\"graph\",0,0,6.5,6.5,10\n\"b\",\"graph\",0,6.5,9.75,3.25,10\n"
+                          "\"c\",\"graph\",0,9.75,10,0.25,10\n"
+                          "\"it's\",\"calls\",1,0,16,16,30\n\"b\",\"calls\",1,16,28,12,30\n"
+                          "\"c\",\"calls\",1,28,29,1,30\n");
+    free(csv);
+    cr_expect_eq(count_in("r/stages1.svg", "<title>stages1_plot_"), 2 * 3 + 2);
+    const char *const times[] = {">6.5<", ">3.2<", ">16.0<", ">12.0<", ">it's<"};
+    for (int i = 0; i < 5; i++)
+        cr_expect_eq(count_in("r/stages1.svg", times[i]), 1, "%s", times[i]);
+    expect_whole_pictures("r", "stages1");
+    expect_self_contained("r/index.html", 2);
+}
+
+// --- tuning ---
+
+// A problem, of which `usual` and `best` are timed: the second by an algorithm. The tuner chose `chosen` of them.
+static void put_problem(FILE *file, const char *name, int m, int n, int k, const char *more, double usual, double best,
+                        int chosen) {
+    static const char *const methods[] = {"classic, whole", "lt, whole, id 7"};
+    fprintf(
+        file,
+        "{\"name\": \"%s\", \"gemm\": {\"m\": %d, \"n\": %d, \"k\": %d, %s}, \"default\": \"%s\", \"chosen\": \"%s\", "
+        "\"methods\": [{\"method\": \"%s\", \"backend\": \"classic\", \"form\": \"whole\", \"configuration\": {}, "
+        "\"warm_us\": %.17g, \"cold_us\": %.17g, \"check\": \"ok\"}, "
+        "{\"method\": \"bad\", \"backend\": \"b\", \"form\": \"whole\", \"configuration\": {}, \"warm_us\": 0.5, "
+        "\"check\": \"wrong\"}, "
+        "{\"method\": \"%s\", \"backend\": \"lt\", \"form\": \"whole\", \"configuration\": {\"id\": 7}, "
+        "\"warm_us\": %.17g, \"cold_us\": %.17g, \"check\": \"ok\"}]}",
+        name, m, n, k, more, methods[0], methods[chosen], methods[0], usual, 2 * usual, methods[1], best, 3 * best);
+}
+
+#define PLAIN "\"batch\": 1, \"epilogue\": \"none\", \"compute\": \"tf32\", \"transa\": \"n\", \"beta\": 0"
+
+static void write_measurements(const char *cache) {
+    static const char *const others[] = {"\"batch\": 2, \"epilogue\": \"none\", \"compute\": \"tf32\"",
+                                         "\"batch\": 1, \"epilogue\": \"bias\", \"compute\": \"tf32\"",
+                                         "\"batch\": 1, \"epilogue\": \"none\", \"compute\": \"fp32\"",
+                                         PLAIN ", \"transb\": \"t\"", PLAIN};
+    FILE *file = fopen(run_path("t.json"), "w");
+    cr_assert(file);
+    fprintf(file,
+            "{\"format\": \"tlob-tune\", \"version\": 1, \"device\": \"<b>'x' `touch pwned`\", \"library\": \"l\", "
+            "\"cache\": \"%s\", \"problems\": [",
+            cache);
+    for (int m = 32; m <= 128; m *= 2)
+        for (int n = 32; n <= 256; n *= 2)
+            for (int k = 32; k <= 64; k += 32) {
+                put_problem(file, "it's {a}_b `touch pwned`", m, n, k, PLAIN, 4, n >= 128 ? 2 : 8, n >= 128);
+                fprintf(file, ", ");
+            }
+    for (int i = 0; i < 5; i++) { // none belongs on the map: the last is there twice
+        put_problem(file, "other", i < 4 ? 48 : 32, 32, 64, others[i], 6, 2, 1);
+        fprintf(file, i < 4 ? ", " : "]}\n");
+    }
+    cr_assert(!fclose(file));
+}
+
+Test(report, maps_and_gains) {
+    NEEDS_GNUPLOT;
+    write_measurements("warm");
+    const run_result *r = run_good("$T report --out r --measurements t.json");
+    cr_expect_str_empty(r->err);
+    cr_expect(run("ls pwned r/pwned r/map_fp32.csv")->status, "a name was run, or one problem is a map");
+    char *csv = read_text(run_path("r/map_tf32.csv"));
+    cr_expect_eq(count(csv, "\n"), 1 + 2 * 12, "%s", csv);
+    cr_expect_eq(count(csv, ",1,\"classic, whole, its own choice\",\"classic, whole\",4,\"classic, whole\",4,1\n"), 12);
+    cr_expect_eq(count(csv, ",2,\"lt, whole, tuned algorithm\",\"lt, whole, id 7\",2,\"classic, whole\",4,2\n"), 12);
+    const char *row = strstr(csv, "\n64,32,64,"); // half-way to the next, and from 32 as far down
+    double m[2], n[2];
+    cr_assert(row && sscanf(row, "\n64,32,64,%lf,%lf,%lf,%lf", &m[0], &m[1], &n[0], &n[1]) == 4, "%s", csv);
+    cr_expect(fabs(m[0] - 32 / sqrt(2)) < 1e-9 && fabs(m[1] - 32 * sqrt(2)) < 1e-9, "%s", row);
+    cr_expect(fabs(n[0] - 32 * sqrt(2)) < 1e-9 && fabs(n[1] - 64 * sqrt(2)) < 1e-9, "%s", row);
+    free(csv);
+    cr_expect_eq(count_in("r/map_tf32.gp", "front linewidth 3"), 2, "the border is of k = 64 alone");
+    cr_expect_eq(count_in("r/map_tf32.svg", "k = 32: below the border"), 1);
+    cr_expect_eq(count_in("r/map_tf32.svg", ">2.00<"), 12);
+    csv = read_text(run_path("r/gains.csv"));
+    cr_expect_eq(count(csv, "\n"), 1 + 24 + 5, "%s", csv);
+    cr_expect(
+        strstr(csv, "\n1,\"other\",48,32,64,2,\"none\",\"tf32\",1,\"classic, whole\",6,\"lt, whole, id 7\",2,3\n"),
+        "%s", csv);
+    cr_expect(strstr(csv, "\n6,\"it's {a}_b `touch pwned`\",32,128,32,1,"), "%s", csv);
+    free(csv);
+    char expected[96]; // 5 gains of 3, 12 of 2, 12 of 1; those of m and n below 128: the 5, and 8 of 1
+    snprintf(expected, sizeof expected, "geometric mean of all 29: %.3f", exp((5 * log(3) + 12 * log(2)) / 29));
+    cr_expect_eq(count_in("r/gains.svg", expected), 1, "%s", expected);
+    snprintf(expected, sizeof expected, "their geometric mean, of 13: %.3f", exp(5 * log(3) / 13));
+    cr_expect_eq(count_in("r/gains.svg", expected), 1, "%s", expected);
+    cr_expect_eq(count_marks("r/gains.svg"), 29 + 2, "%d marks", count_marks("r/gains.svg"));
+    expect_whole_pictures("r", "map_tf32");
+    expect_whole_pictures("r", "gains");
+    expect_self_contained("r/index.html", 2);
+    cr_expect_eq(count_in("r/index.html", "<b>"), 0);
+    write_measurements("cold"); // by the other time: 8 and 6
+    run_good("$T report --out r --measurements t.json");
+    cr_expect_eq(count_in("r/gains.csv", ",8,\"lt, whole, id 7\",6,"), 12);
+    cr_expect_eq(count_in("r/map_tf32.svg", "cold L2 cache"), 1);
+}
+
+Test(report, measurements_that_make_no_picture) {
+    FILE *file = fopen(run_path("t.json"), "w");
+    fprintf(file,
+            "{\"format\": \"tlob-tune\", \"version\": 1, \"device\": \"d\", \"library\": \"\", \"cache\": \"warm\", "
+            "\"problems\": [{\"name\": \"p\", \"gemm\": {\"m\": 1, \"n\": 1, \"k\": 1, " PLAIN "}, \"default\": null, "
+            "\"chosen\": null, \"methods\": [{\"method\": \"a\", \"backend\": \"b\", \"form\": \"c\", \"check\": "
+            "\"wrong\", \"configuration\": {}, \"warm_us\": null}]}]}");
+    fclose(file);
+    run("PATH=/nowhere $T report --out r --measurements t.json");
+    cr_expect_eq(count_in("r/index.html", "There is no map"), 1);
+    cr_expect_eq(count_in("r/index.html", "Of no problem were both"), 1);
+    run_good("test \"$(ls -A r)\" = index.html");
 }
 
 // --- attention ---
@@ -481,6 +614,80 @@ Test(report, bad_benches_are_refused) {
     expect_failure(run("$T report --out r --bench bad.json"), 1, "this is no JSON", "a byte 0");
     expect_failure(run("$T report --out r --bench ."), 1, "Is a directory", "a folder");
     cr_expect(run("ls r")->status, "something was written");
+}
+
+// The good file with the first place where a part stands replaced.
+static void expect_bad_measurements(const char *part, const char *other, const char *expected) {
+    write_measurements("warm");
+    char *text = read_text(run_path("t.json")), *at = strstr(text, part);
+    cr_assert(at, "%s", part);
+    FILE *file = fopen(run_path("bad.json"), "w");
+    fprintf(file, "%.*s%s%s", (int)(at - text), text, other, at + strlen(part));
+    fclose(file);
+    free(text);
+    expect_failure(run("$T report --out r --measurements bad.json"), 1, expected, other);
+}
+
+Test(report, bad_measurements_are_refused) {
+    static const struct {
+        const char *part, *other, *expected;
+    } faults[] = {
+        {"{", "", "bad.json: line 1: this is no JSON"},
+        {"{\"format\"", "[{\"format\"", "this is no JSON"},
+        {"tlob-tune", "tlob-table", "format: 'tlob-tune'"},
+        {"\"format\"", "\"f\"", "format: 'tlob-tune'"},
+        {"\"version\": 1", "\"version\": 2", "version: 1 expected"},
+        {"\"device\": ", "\"d\": ", "device: a text"},
+        {"\"library\": \"l\"", "\"library\": 1", "library: a text"},
+        {"\"warm\"", "\"hot\"", "cache: 'warm' or 'cold' expected"},
+        {"\"problems\"", "\"p\"", "problems: an array"},
+        {"[{\"name\"", "[1, {\"name\"", "problems[0]: an object"},
+        {"\"name\": \"it's", "\"name\": \"\\n", "problems[0].name: a text"},
+        {"\"gemm\"", "\"g\"", "problems[0].gemm: an object"},
+        {"\"m\": 32", "\"m\": 32.5", "problems[0].gemm.m: a whole number"},
+        {"\"k\": 64", "\"k\": -1", "problems[1].gemm.k: a whole number"},
+        {"\"batch\": 1", "\"batch\": \"1\"", "problems[0].gemm.batch: a whole number"},
+        {"\"none\"", "\"no ne\"", "problems[0].gemm.epilogue: 1 to 32 of a to z"},
+        {"\"tf32\"", "\"../tf32\"", "problems[0].gemm.compute: 1 to 32 of a to z"},
+        {"\"default\": \"classic", "\"default\": \"clasic", "problems[0].default: the name of one of the methods"},
+        {"\"chosen\": \"classic, whole\"", "\"chosen\": \"bad\"",
+         "problems[0].chosen: the name of one of the methods that was timed and whose check is ok"},
+        {"\"chosen\": \"classic, whole\"", "\"chosen\": 1", "problems[0].chosen: a text"},
+        {"\"methods\": [", "\"methods\": [0, ", "problems[0].methods[0]: an object"},
+        {"\"methods\"", "\"m\"", "problems[0].methods: an array"},
+        {"\"form\": ", "\"f\": ", "problems[0].methods[0].form: a text"},
+        {"\"configuration\": {\"id\": 7}", "\"configuration\": 7", "problems[0].methods[2].configuration: an object"},
+        {"\"warm_us\": 0.5", "\"warm_us\": 1e999", "problems[0].methods[1].warm_us: a finite number above 0, or null"},
+        {"\"cold_us\": 8", "\"cold_us\": -8", "problems[0].methods[0].cold_us: a finite number"},
+        {"\"check\": \"ok\"", "\"check\": true", "problems[0].methods[0].check: a text"},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        expect_bad_measurements(faults[i].part, faults[i].other, faults[i].expected);
+    write_measurements("warm");
+    run_good("(cat t.json; printf '\\000') >bad.json");
+    expect_failure(run("$T report --out r --measurements bad.json"), 1, "this is no JSON", "a byte 0");
+    expect_failure(run("$T report --out r --measurements missing"), 1, "missing: No such file", "missing");
+    cr_expect(run("ls r")->status, "something was written");
+    run_good("mkdir r && mv t.json r/gains.csv");
+    expect_failure(run("PATH=/nowhere $T report --out r --measurements r/gains.csv"), 1, "would overwrite the input",
+                   "an input");
+}
+
+Test(report, stages_of_nothing_are_refused) {
+    static const char *const faults[][2] = {{"\"part_of\": \"step\"", "\"part_of\": \"b\""},
+                                            {"\"part_of\": \"step\"}, ", "\"part_of\": \"it's\"}, "},
+                                            {"\"n\": 64", "\"n\": 65"},
+                                            {"\"mode\": \"stream\"", "\"mode\": \"wall\""}};
+    char text[4096];
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        const char *at = strstr(step_rows, faults[i][0]);
+        cr_assert(at);
+        snprintf(text, sizeof text, "%s%.*s%s%s]}", head, (int)(at - step_rows), step_rows, faults[i][1],
+                 at + strlen(faults[i][0]));
+        write_text("bad.json", text);
+        expect_failure(run("$T report --out r --bench bad.json"), 1,
+                       "results[1].part_of: the name of one row before it, with the same n and mode", faults[i][1]);
+    }
 }
 
 // --- the guide ---

@@ -1,10 +1,11 @@
-// Any text as what `tlob report` reads: the CSV of `tlob train` and the JSON of `tlob bench`. Whatever is accepted must
-// be finite, in order and in range; whatever is refused must say why and leave nothing. Build with
-// -fsanitize=fuzzer,address,undefined, the sources cli/report_table.c, cli/bench_file.c and io/error.c, and -lcsv
-// -lcjson.
+// Any text as what `tlob report` reads: the CSV of `tlob train`, the JSON of `tlob bench` and `tlob tune`. Whatever is
+// accepted must be finite, in order and in range; whatever is refused must say why and leave nothing. Build with
+// -fsanitize=fuzzer,address,undefined, the sources cli/report_table.c, cli/bench_file.c, cli/measurements.c and
+// io/error.c, and -lcsv -lcjson.
 //
 // Input: one byte that says which, and the text.
 #include "cli/bench_file.h"
+#include "cli/measurements.h"
 #include "cli/report_table.h"
 
 #include <math.h>
@@ -43,6 +44,7 @@ static void check_bench(const char *text, size_t length) {
         return;
     }
     require(bench.rows > 0 && bench.rows <= CLI_BENCH_ROWS_MAX && bench.names[0] && bench.names[1]);
+    require(!bench.row[0].part_of);
     for (int i = 0; i < bench.rows; i++)
         for (int work = 0; work < 2; work++) {
             const cli_bench_times *t = &bench.row[i].times[work];
@@ -52,6 +54,23 @@ static void check_bench(const char *text, size_t length) {
     cli_bench_file_finish(&bench);
 }
 
+static void check_measurements(const char *text, size_t length) {
+    cli_measurements m;
+    io_error err = {""};
+    if (cli_measurements_parse("measurements", text, length, &m, &err)) {
+        require(err.text[0] && !m.json && !m.problem && !m.count);
+        return;
+    }
+    require(m.count > 0 && m.count <= CLI_MEASUREMENTS_MAX && m.device && m.library);
+    for (const cli_measured_problem *p = m.problem; p < m.problem + m.count; p++) {
+        require(strlen(p->name) <= CLI_MEASUREMENTS_TEXT && !strpbrk(p->compute, "/.\"") && p->epilogue[0]);
+        require(p->m >= 0 && p->n >= 0 && p->k >= 0 && p->batch >= 0);
+        require(p->chosen.method ? p->chosen.us > 0 && isfinite(p->chosen.us) : isnan(p->chosen.us));
+        require(isnan(p->normal.us) || (p->normal.method && p->normal.us > 0 && isfinite(p->normal.us)));
+    }
+    cli_measurements_finish(&m);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size)
         return 0;
@@ -59,7 +78,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(text != NULL);
     memcpy(text, data + 1, size - 1);
     text[size - 1] = 0;
-    if (data[0] & 1)
+    if (data[0] & 2)
+        check_measurements(text, size - 1);
+    else if (data[0] & 1)
         check_bench(text, size - 1);
     else
         check_table(text, size - 1);

@@ -49,6 +49,14 @@ TLOB_API tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, con
 TLOB_API tlob_status tlob_model_evaluate(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
                                          int64_t samples, float *logits);
 
+/**
+ * Forward alone, for data without labels: logits: [3, samples]. x and logits may also lie in host memory that is mapped
+ * into the device: a decision then needs no copy. The figures stay those of the last step or evaluation, but for mean_max.
+ * Otherwise as tlob_model_evaluate.
+ */
+TLOB_API tlob_status tlob_model_predict(tlob_model *model, tlob_stream *stream, const float *x, int64_t samples,
+                                        float *logits);
+
 /** tlob_adam_set_lr of the model's optimizer: also of steps that a captured graph makes from now on. */
 TLOB_API tlob_status tlob_model_set_lr(tlob_model *model, tlob_stream *stream, float lr);
 

@@ -7,7 +7,8 @@ and on 4096 tokens with 8 heads of 64; and four linear layers with biases on 409
 backward (gradients of parameters and inputs): eager, torch.compile, and a CUDA graph of eager, as torch_times.py tells.
 N is the number of tokens.
 
-    python3 bench/torch_trunk.py [--compute tf32|fp32] [--repeat COUNT] [--seed NUMBER] [--cases NAME,...] [--json]
+    python3 bench/peers/torch_trunk.py [--compute tf32|fp32] [--repeat COUNT] [--seed NUMBER] \\
+        [--cases NAME,...] [--json]
 """
 import sys
 

@@ -4,7 +4,8 @@
 The TLOB block 32 -> 16 with 4 tokens of 4 (FEATURE axis), forward, and forward and backward (gradients of the weights),
 on 256 and 65536 samples: eager, torch.compile, and a CUDA graph of eager, as torch_times.py tells.
 
-    python3 bench/torch_block.py [--compute tf32|fp32] [--repeat COUNT] [--seed NUMBER] [--cases NAME,...] [--json]
+    python3 bench/peers/torch_block.py [--compute tf32|fp32] [--repeat COUNT] [--seed NUMBER] \\
+        [--cases NAME,...] [--json]
 """
 import sys
 

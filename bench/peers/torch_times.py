@@ -12,13 +12,17 @@ import sys
 WORKS = ("forward", "forward_and_backward")
 
 
-def parse_arguments(doc):
+def parse_arguments(doc, add=None, cases=True):
+    """Those of all comparisons, and what add(parser) adds."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compute", choices=["tf32", "fp32"], default="tf32")
     parser.add_argument("--repeat", type=int, default=101)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", help="names of the cases to time, separated by commas; all where not given")
+    if cases:
+        parser.add_argument("--cases", help="names of the cases to time, separated by commas; all where not given")
     parser.add_argument("--json", action="store_true")
+    if add:
+        add(parser)
     options = parser.parse_args()
     if options.repeat < 1:
         parser.error(f"--repeat: {options.repeat} is not at least 1")
@@ -117,14 +121,21 @@ def report(row):
     print("%-12s %7d  %-7s  %s" % (row["what"], row["n"], row["mode"], "  ".join(cells)), flush=True)
 
 
-def run(torch, options, make_cases):
-    """Times what make_cases() yields, prints, and returns the exit status."""
+def begin(torch, options):
+    """Seeds, sets the compute mode, prints what the times depend on unless as JSON, and returns it."""
     torch.manual_seed(options.seed)
     torch.backends.cuda.matmul.allow_tf32 = options.compute == "tf32"
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "device": torch.cuda.get_device_name(),
                 "compute": options.compute, "seed": options.seed}
     if not options.json:
         print(", ".join("%s %s" % item for item in versions.items()))
+    return versions
+
+
+def run(torch, options, make_cases):
+    """Times what make_cases() yields, prints, and returns the exit status."""
+    versions = begin(torch, options)
+    if not options.json:
         print("%-12s %7s  %-7s  forward, then forward and backward: median [quartiles] in us" % ("what", "N", "mode"))
     rows = []
     wanted = options.cases.split(",") if options.cases else None
