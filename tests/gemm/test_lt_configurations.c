@@ -218,9 +218,9 @@ Test(configurations, each_proposal_runs_as_it_says) {
         cr_assert_eq(fake.ran[CUBLASLT_ALGO_CONFIG_STAGES_ID], value_of(all, i, "stages"));
         cr_assert_eq(fake.ran[CUBLASLT_ALGO_CONFIG_SPLITK_NUM], value_of(all, i, "split_k"));
         cr_assert_eq(fake.ran[CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME], value_of(all, i, "reduction"));
-        cr_assert_eq(fake.workspace_bytes, value_of(all, i, "workspace_bytes"));
+        cr_assert_eq((int64_t)fake.workspace_bytes, value_of(all, i, "workspace_bytes"));
     }
-    cr_assert_eq(lane->plans.count, all->count);
+    cr_assert_eq(lane->plans.count, (size_t)all->count);
 }
 
 Test(configurations, live_beside_the_own_choice_and_each_other) {
