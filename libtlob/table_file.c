@@ -239,7 +239,8 @@ tlob_status tlob_table_read(const char *path, tlob_table **table, tlob_table_rep
         *table = NULL;
     if (!path || !table)
         return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_table_read", "%s is NULL", path ? "table" : "path");
-    return finish(tlob_json_read(&kind.json, path, &object), path, object, table, report);
+    tlob_status status = tlob_json_read(&kind.json, path, &object);
+    return finish(status, path, object, table, report);
 }
 
 tlob_status tlob_table_parse(const char *path, const char *text, size_t length, tlob_table **table,
@@ -250,7 +251,8 @@ tlob_status tlob_table_parse(const char *path, const char *text, size_t length, 
     if (!path || !text || !table)
         return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_table_parse", "%s is NULL",
                          !path ? "path" : !text ? "text" : "table");
-    return finish(tlob_json_parse(&kind.json, path, text, length, &object), path, object, table, report);
+    tlob_status status = tlob_json_parse(&kind.json, path, text, length, &object);
+    return finish(status, path, object, table, report);
 }
 
 /* --- writing ----------------------------------------------------------------------------------------------------- */
