@@ -190,17 +190,46 @@ static void add_words(char *text, size_t size, const char *format, ...) {
 
 // Whether a field of the layout counts in a problem: strides of a batch, what an epilogue takes besides.
 static bool counts(const tlob_gemm *gemm, int field) {
-    const tlob_gemm problem = tlob_table_problem(gemm), *g = &problem;
-    int64_t value;
-    memcpy(&value, (const char *)g + layout_fields[field].field, sizeof value);
-    return value != 0 || (gemm->batch > 1 && field >= KEY_STRIDE_A - KEY_LDA && field <= KEY_STRIDE_C - KEY_LDA);
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(gemm->epilogue);
+    bool aux = t->reads_aux || t->writes_aux, vector = t->reads_bias || t->writes_bgrad;
+    switch (KEY_LDA + field) {
+    case KEY_LDA:
+    case KEY_LDB:
+    case KEY_LDC:
+        return true;
+    case KEY_LD_AUX:
+        return aux;
+    case KEY_STRIDE_AUX:
+        return aux && gemm->batch > 1;
+    case KEY_STRIDE_BIAS:
+        return vector && gemm->batch > 1;
+    default:
+        return gemm->batch > 1;
+    }
+}
+
+// What the layout of a problem would be by default: its strides from the leading dimensions that it has.
+static tlob_gemm usual_layout(const tlob_gemm *gemm) {
+    cli_product_options packed, strides;
+    begin(&packed);
+    packed.gemm = *gemm;
+    strides = packed;
+    strides.lda = gemm->lda;
+    strides.ldb = gemm->ldb;
+    strides.ldc = gemm->ldc;
+    strides.ld_aux = gemm->ld_aux;
+    cli_product_finish(&packed);
+    cli_product_finish(&strides);
+    tlob_gemm usual = strides.gemm;
+    usual.lda = packed.gemm.lda;
+    usual.ldb = packed.gemm.ldb;
+    usual.ldc = packed.gemm.ldc;
+    usual.ld_aux = packed.gemm.ld_aux;
+    return usual;
 }
 
 void cli_product_words(const tlob_gemm *gemm, char *text, size_t size) {
-    cli_product_options packed;
-    begin(&packed);
-    packed.gemm = *gemm;
-    cli_product_finish(&packed);
+    const tlob_gemm packed = usual_layout(gemm);
     snprintf(text, size, "%" PRId64 " %" PRId64 " %" PRId64 "%s%s", gemm->m, gemm->n, gemm->k,
              gemm->transa ? " --transa" : "", gemm->transb ? " --transb" : "");
     if (gemm->batch != 1)
@@ -208,7 +237,7 @@ void cli_product_words(const tlob_gemm *gemm, char *text, size_t size) {
     for (int i = 0; i < FIELDS; i++) {
         int64_t value, usual;
         memcpy(&value, (const char *)gemm + layout_fields[i].field, sizeof value);
-        memcpy(&usual, (const char *)&packed.gemm + layout_fields[i].field, sizeof usual);
+        memcpy(&usual, (const char *)&packed + layout_fields[i].field, sizeof usual);
         if (value != usual && counts(gemm, i))
             add_words(text, size, " %s %" PRId64, layout_fields[i].option, value);
     }

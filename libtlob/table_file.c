@@ -177,13 +177,13 @@ static bool take_entry(const cJSON *object, tlob_table_entry *entry, tlob_fault 
 }
 
 /* Whether an earlier entry is for the same; then this one must say the same. */
-static bool check_earlier(const tlob_record *earlier, const tlob_table_entry *entry, tlob_fault *why) {
-    if (!earlier || (tlob_method_equal(&earlier->entry.method, &entry->method) &&
-                     !strcmp(earlier->entry.origin.library, entry->origin.library)))
+static bool check_earlier(const tlob_table_entry *earlier, const tlob_table_entry *entry, tlob_fault *why) {
+    if (!earlier || (tlob_method_equal(&earlier->method, &entry->method) &&
+                     !strcmp(earlier->origin.library, entry->origin.library)))
         return true;
     char method[96];
-    tlob_method_print(&earlier->entry.method, method, sizeof(method));
-    return tlob_reject(why, "it contradicts '%.90s', which has for the same problem: %s", earlier->entry.source, method);
+    tlob_method_print(&earlier->method, method, sizeof(method));
+    return tlob_reject(why, "it contradicts '%.90s', which has for the same problem: %s", earlier->source, method);
 }
 
 static tlob_status load_entry(tlob_table *table, const cJSON *object, const char *source, int number,
@@ -191,7 +191,7 @@ static tlob_status load_entry(tlob_table *table, const cJSON *object, const char
     tlob_table_entry entry = {.source = source};
     tlob_fault why = {""};
     if (take_entry(object, &entry, &why)) {
-        const tlob_record *earlier = tlob_table_same(table, &entry);
+        const tlob_table_entry *earlier = tlob_table_same(table, &entry);
         if (check_earlier(earlier, &entry, &why)) {
             report->accepted++;
             return earlier ? TLOB_OK : tlob_table_append(table, &entry);
