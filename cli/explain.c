@@ -1,4 +1,4 @@
-// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
+// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
 #include "cli/product.h"
 
 #include <stdio.h>
@@ -115,9 +115,9 @@ static tlob_status ask_device(const explain_options *options, answer *a) {
 // asked all the same: *fits is false, and a->algorithm tells why.
 static tlob_status resolve(const tlob_context_params *params, bool *fits, tlob_settings *settings, answer *a) {
     tlob_status status = tlob_settings_resolve(params, settings);
-    bool lacks_table = settings->policy.kind == TLOB_POLICY_TUNED && !*settings->table_path;
+    bool tuned = settings->policy.kind == TLOB_POLICY_TUNED;
     *fits = !status;
-    if (status && (lacks_table || !settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
+    if (status && ((tuned ? !*settings->table_path : params->table_path != NULL) || !settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
         return status;
     if (status)
         snprintf(a->algorithm, sizeof a->algorithm, "not known: %s", tlob_last_error()->message);
@@ -172,6 +172,9 @@ static void print_table(const answer *a) {
     cli_product_print(&a->gemm);
     printf("policy     %s (%s)\n", a->policy, tlob_origin_name(a->origin));
     printf("backend    %s%s\n", e->choice.backend, e->choice.built ? "" : ", which this build does not contain");
+    printf("form       %s\n", tlob_form_name(e->choice.form));
+    if (*e->choice.configuration)
+        printf("by         %s\n", e->choice.configuration);
     printf("reason     %s\n", e->choice.reason);
     printf("numerics   %s\n", tlob_compute_name(e->compute));
     printf("algorithm  %s\n", a->algorithm);
@@ -190,6 +193,8 @@ static int print_json(const answer *a) {
     cJSON_AddStringToObject(json, "policy_origin", tlob_origin_name(a->origin));
     cJSON_AddStringToObject(json, "backend", e->choice.backend);
     cJSON_AddBoolToObject(json, "built", e->choice.built);
+    cJSON_AddStringToObject(json, "form", tlob_form_name(e->choice.form));
+    cJSON_AddStringToObject(json, "configuration", e->choice.configuration);
     cJSON_AddStringToObject(json, "reason", e->choice.reason);
     cJSON_AddStringToObject(json, "numerics", tlob_compute_name(e->compute));
     cJSON_AddStringToObject(json, "algorithm", a->algorithm);

@@ -4,25 +4,22 @@
 
 #include "libtlob/internal.h"
 
-/* Why a backend can not run `gemm` in `memory`, or NULL. */
-static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic,
+/* Why a backend can not run `gemm` in this form in `memory`, or NULL. */
+static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic, tlob_form form,
                                  const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     if (ops->caps.memory != memory)
         return memory == TLOB_MEMORY_HOST ? "works on cuda memory, and the context is for host"
                                           : "works on host memory, and the context is for cuda";
-    return ops->missing ? ops->missing : tlob_unsupported(ops, deterministic, gemm, x);
+    return ops->missing ? ops->missing : tlob_form_unsupported(ops, deterministic, form, gemm, x);
 }
 
-/* The one that is picked is asked for what the form makes of the problem. */
+/* The one that is picked is asked in the form that the policy wants. */
 static void consider(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x, tlob_explanation *e) {
     tlob_candidate *candidate = &e->candidate[e->candidates++];
     candidate->picked = !strcmp(ops->name, e->choice.backend);
     const tlob_form form = candidate->picked ? e->choice.form : TLOB_FORM_WHOLE;
-    const char *obstacle = tlob_form_obstacle(form, gemm);
-    const tlob_gemm part = obstacle ? *gemm : tlob_form_part(form, gemm);
-    if (!obstacle)
-        obstacle = find_obstacle(ops, memory, deterministic, &part, x);
+    const char *obstacle = find_obstacle(ops, memory, deterministic, form, gemm, x);
     snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
     candidate->able = !obstacle;
     if (obstacle)
@@ -118,13 +115,13 @@ static bool is_refused(tlob_stream *stream, int index, const tlob_method *method
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     tlob_lane_plan plan = {0};
     void *previous;
-    if (tlob_method_able(stream->ctx, index, method, gemm, x) != TLOB_OK)
-        return true;
-    if (!method->n_configuration)
+    const char *why = tlob_form_unsupported(ops, stream->ctx->settings.deterministic, method->form, gemm, x);
+    if (!why && !method->n_configuration)
         return false;
-    if (!ops->adopt || !ops->describe)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "adopt", 0, NULL, gemm,
-                                 "the backend takes no configurations") != TLOB_OK;
+    if (!why && (!ops->adopt || !ops->describe))
+        why = "the backend takes no configurations";
+    if (why)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, gemm, "%s", why) != TLOB_OK;
     const tlob_gemm part = tlob_form_part(method->form, gemm);
     if (tlob_enter(stream->ctx, &previous) != TLOB_OK)
         return false; /* and then describe fails likewise */

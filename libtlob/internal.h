@@ -19,6 +19,9 @@
 tlob_status tlob_fail(tlob_status status, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** The message of the last error, without what stands before a backend's own words: name, operation and problem. */
+const char *tlob_error_reason(void);
+
 /** Puts back what tlob_last_error() gave before a call whose failure is nobody's business. */
 void tlob_error_restore(const tlob_error *error);
 
@@ -360,6 +363,16 @@ void tlob_configuration_print(const tlob_method *method, char *text, size_t size
 /** The problem that a backend is given of `gemm`, for which the form has no obstacle. */
 tlob_gemm tlob_form_part(tlob_form form, const tlob_gemm *gemm);
 
+/** NULL if `ops` can do `gemm` in this form, else why not. Otherwise as tlob_unsupported. */
+const char *tlob_form_unsupported(const tlob_backend_ops *ops, bool deterministic, tlob_form form,
+                                  const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
+/**
+ * Operands that lie as badly as any that the form will hand to a backend: to be looked at, not to be read. NULL of `x`
+ * is taken to be aligned to 256 bytes, and C apart from D.
+ */
+tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
 /** Runs a problem with a product on backend `index`, with the device current. `*memo` belongs to the part. */
 tlob_status tlob_form_run(tlob_stream *stream, int index, tlob_form form, const tlob_pick *pick, const tlob_gemm *gemm,
                           const tlob_gemm_operands *x, void **memo);
@@ -370,10 +383,6 @@ tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *m
 
 /** The epilogue of `gemm` on D = z, by the kernel of the memory space. */
 tlob_status tlob_form_finish(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x);
-
-/** Whether backend `index` can do `gemm` in the form of `method`, as far as can be said without its library: UNSUPPORTED. */
-tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
-                             const tlob_gemm_operands *x);
 
 /* --- operands (run.c) ----------------------------------------------------------------------------------------------- */
 

@@ -107,16 +107,6 @@ const char *tlob_unsupported(const tlob_backend_ops *ops, bool deterministic, co
     return why ? why : "no reason given";
 }
 
-static tlob_status check_supported(const tlob_context *ctx, int index, const tlob_gemm *g,
-                                   const tlob_gemm_operands *x) {
-    const tlob_backend_ops *ops = ctx->backends[index];
-    const char *why = tlob_unsupported(ops, ctx->settings.deterministic, g, x);
-    if (!why)
-        return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, g,
-                             "%s; choose another backend by the policy or tlob_gemm_run_on", why);
-}
-
 /* k = 0 or alpha = 0: no product, so no backend; what is left is z = beta C, and the epilogue on it. */
 static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, const tlob_gemm_operands *x) {
     const tlob_space *space = stream->ctx->space;
@@ -206,24 +196,19 @@ static bool is_known(const tlob_stream *stream, const tlob_known *known, const c
                  : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
 }
 
-tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
-                             const tlob_gemm_operands *x) {
-    const char *obstacle = tlob_form_obstacle(method->form, gemm);
-    if (obstacle)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ctx->backends[index]->name, "form", 0, NULL, gemm,
-                                 "the problem cannot be done in this form: %s", obstacle);
-    const tlob_gemm part = tlob_form_part(method->form, gemm);
-    return check_supported(ctx, index, &part, x);
-}
-
 /* Whether the chosen backend can do what the method asks of it. */
 static tlob_status take_method(const tlob_context *ctx, int index, const tlob_gemm_operands *x, call *c) {
+    const tlob_backend_ops *ops = ctx->backends[index];
     c->index = index;
-    c->backend = ctx->backends[index]->name;
+    c->backend = ops->name;
     c->form = c->method.form;
     c->pick = NULL;
     c->undecided = c->method.n_configuration > 0 && tlob_has_product(&c->gemm);
-    return tlob_method_able(ctx, index, &c->method, &c->gemm, x);
+    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, c->form, &c->gemm, x);
+    if (!why)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
+                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
 }
 
 /* What the table says cannot be done here, as the last error tells. That is logged and counted, and then the policy's
