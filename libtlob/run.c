@@ -1,5 +1,5 @@
 /* Running products: checks, the decision and what a stream remembers of it, and the trace. */
-#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libtlob/internal.h"
@@ -123,17 +123,28 @@ static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, 
                                                                                  : status;
 }
 
+/* Of the operands that an epilogue has besides. */
+static uintptr_t bits_of_epilogue(const tlob_gemm *g, const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
+    return (t->reads_bias ? (uintptr_t)x->bias : 0) | (t->writes_bgrad ? (uintptr_t)x->bgrad : 0) |
+           (t->reads_aux || t->writes_aux ? (uintptr_t)x->aux : 0);
+}
+
+/* On every warm call. Without a product the form and the algorithm do not count, nor where A and B lie. */
+static inline unsigned layout_of(const tlob_gemm *g, const tlob_gemm_operands *x) {
+    uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->d;
+    unsigned in_place = 0;
+    if (g->beta != 0.0f) {
+        bits |= (uintptr_t)x->c;
+        in_place = x->c == x->d ? TLOB_LAYOUT_IN_PLACE : 0;
+    }
+    if (g->epilogue != TLOB_EPILOGUE_NONE)
+        bits |= bits_of_epilogue(g, x);
+    return (bits % ALIGNED_BYTES ? 0 : TLOB_LAYOUT_ALIGNED) | in_place;
+}
+
 unsigned tlob_operand_layout(const tlob_gemm *g, const tlob_gemm_operands *x) {
-    const needs n = find_needs(g);
-    const tlob_epilogue_traits *t = n.traits;
-    bool reads_c = g->beta != 0.0f;
-    if (!x)
-        return TLOB_LAYOUT_ALIGNED;
-    uintptr_t bits = (uintptr_t)x->d | (reads_c ? (uintptr_t)x->c : 0) | (n.a ? (uintptr_t)x->a : 0) |
-                     (n.b ? (uintptr_t)x->b : 0) | (t->reads_bias ? (uintptr_t)x->bias : 0) |
-                     (t->writes_bgrad ? (uintptr_t)x->bgrad : 0) |
-                     (t->reads_aux || t->writes_aux ? (uintptr_t)x->aux : 0);
-    return (bits % ALIGNED_BYTES ? 0 : TLOB_LAYOUT_ALIGNED) | (reads_c && x->c == x->d ? TLOB_LAYOUT_IN_PLACE : 0);
+    return x ? layout_of(g, x) : TLOB_LAYOUT_ALIGNED;
 }
 
 /* A product on its way: filled as far as it comes, which is what the trace tells. */
@@ -188,12 +199,12 @@ static bool may_remember(const tlob_context *ctx, const call *c, bool named) {
            (t->aux_is_mask || !(t->reads_aux || t->writes_aux));
 }
 
-/* Whether the entry is for this problem and these operands: the same as before, or ones that lie alike. */
+/* Whether the entry is for this problem, and for operands that lie as these do. */
 static bool is_known(const tlob_stream *stream, const tlob_known *known, const char *name, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x) {
     return known->index >= 0 && known->named == (name != NULL) && !memcmp(&known->gemm, gemm, sizeof(*gemm)) &&
            (name ? !strcmp(name, stream->ctx->backends[known->index]->name)
-                 : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
+                 : known->layout == layout_of(gemm, x));
 }
 
 /* Whether the chosen backend can do what the method asks of it. */
