@@ -36,9 +36,10 @@ enum {
     CLI_KEY_CONTEXT = 0x100,
     CLI_KEY_DATA = 0x200,
     CLI_KEY_OWN = 0x300,
+    CLI_KEY_PRODUCT = 0x400,
 };
 
-// --- the context: --device, --compute, --policy, --deterministic, --config ---
+// --- the context: --device, --compute, --policy, --table, --deterministic, --config ---
 
 // Filled by cli_context_argp. Input of that parser: a cli_context_options, zero-initialised.
 typedef struct cli_context_options {
@@ -47,6 +48,9 @@ typedef struct cli_context_options {
 } cli_context_options;
 
 extern const struct argp cli_context_argp;
+
+// Sets memory and device to what --device says; a usage error where it is none.
+void cli_device(const struct argp_state *state, const char *text, tlob_context_params *params);
 
 // Makes the context that the options ask for; NULL after printing why not. Without a GPU the one line names
 // `--device host`. Lines of the library's log go to standard error.
@@ -74,6 +78,7 @@ int cli_info(int argc, char **argv);
 int cli_parity(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_synth(int argc, char **argv);
+int cli_table(int argc, char **argv);
 int cli_train(int argc, char **argv);
 
 #endif

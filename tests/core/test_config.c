@@ -12,7 +12,7 @@ static char path[64];
 
 static void setup(void) {
     static const char *const variables[] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB", "TLOB_LOG",
-                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC"};
+                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC", "TLOB_TABLE"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
         unsetenv(variables[i]);
     strcpy(path, "/tmp/tlob-config-XXXXXX");
@@ -106,10 +106,10 @@ Test(config, what_is_wrong_is_named) {
         {"{\"workspace_mib\": -1}", "1 to 65536"},
         {"{\"workspace_mib\": 65537}", "1 to 65536"},
         {"{\"trace\": \"\"}", "a file to append to"},
-        {"", "line 1: this is not JSON"},
-        {"{\n \"compute\": \"fp32\",\n \"log\" \"none\"\n}", "line 3: this is not JSON"},
-        {"{}\n{}", "line 2: this is not JSON"},
-        {"{} x", "line 1: this is not JSON"},
+        {"", "line 1, column 1: this is not JSON"},
+        {"{\n \"compute\": \"fp32\",\n \"log\" \"none\"\n}", "line 3, column 8: this is not JSON"},
+        {"{}\n{}", "line 2, column 1: this is not JSON"},
+        {"{} x", "line 1, column 4: this is not JSON"},
         {"[]", "is not one JSON object"},
         {"\"compute\"", "is not one JSON object"},
     };

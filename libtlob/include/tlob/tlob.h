@@ -21,5 +21,6 @@
 #include <tlob/model.h>
 #include <tlob/status.h>
 #include <tlob/stream.h>
+#include <tlob/table.h>
 
 #endif

@@ -1,0 +1,276 @@
+#include "cli/product.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    KEY_TRANSA = CLI_KEY_PRODUCT,
+    KEY_TRANSB,
+    KEY_BATCH,
+    KEY_EPILOGUE,
+    KEY_ALPHA,
+    KEY_BETA,
+    KEY_LDA, // the layout, in the order of layout_fields
+    KEY_LDB,
+    KEY_LDC,
+    KEY_LD_AUX,
+    KEY_STRIDE_A,
+    KEY_STRIDE_B,
+    KEY_STRIDE_C,
+    KEY_STRIDE_AUX,
+    KEY_STRIDE_BIAS,
+};
+
+// What these options are called, the least that they take, where they go, and of which field of the problem they are.
+static const struct {
+    const char *option;
+    int64_t least;
+    size_t offset, field;
+} layout_fields[] = {
+#define FIELD(name, least, member)                                                                                     \
+    {name, least, offsetof(cli_product_options, member), offsetof(tlob_gemm, member)}
+    FIELD("--lda", 1, lda),           FIELD("--ldb", 1, ldb),
+    FIELD("--ldc", 1, ldc),           FIELD("--ld-aux", 1, ld_aux),
+    FIELD("--stride-a", 0, stride_a), FIELD("--stride-b", 0, stride_b),
+    FIELD("--stride-c", 0, stride_c), FIELD("--stride-aux", 0, stride_aux),
+    FIELD("--stride-bias", 0, stride_bias),
+#undef FIELD
+};
+enum { FIELDS = sizeof layout_fields / sizeof *layout_fields };
+
+static const struct argp_option product_options[] = {
+    {NULL, 0, NULL, 0, "The product D = epilogue(alpha op(A) op(B) + beta C):", 2},
+    {"transa", KEY_TRANSA, NULL, 0, "A lies transposed, as k x m", 2},
+    {"transb", KEY_TRANSB, NULL, 0, "B lies transposed, as n x k", 2},
+    {"batch", KEY_BATCH, "COUNT", 0, "A strided batch of COUNT products (default 1)", 2},
+    {"epilogue", KEY_EPILOGUE, "NAME", 0,
+     "none (the default), bias, relu, relu_bias, relu_aux_bias, drelu_bgrad, bgrada, bgradb, gelu_bias, gelu_aux_bias "
+     "or dgelu_bgrad",
+     2},
+    {"alpha", KEY_ALPHA, "NUMBER", 0, "Default 1", 2},
+    {"beta", KEY_BETA, "NUMBER", 0, "Default 0", 2},
+    {"lda", KEY_LDA, "N", 0, "Leading dimensions (default: packed; that of aux: a multiple of 128)", 2},
+    {"ldb", KEY_LDB, "N", 0, NULL, 2},
+    {"ldc", KEY_LDC, "N", 0, NULL, 2},
+    {"ld-aux", KEY_LD_AUX, "N", 0, NULL, 2},
+    {"stride-a", KEY_STRIDE_A, "N", 0, "Strides of a batch (default: one matrix after the other)", 2},
+    {"stride-b", KEY_STRIDE_B, "N", 0, NULL, 2},
+    {"stride-c", KEY_STRIDE_C, "N", 0, NULL, 2},
+    {"stride-aux", KEY_STRIDE_AUX, "N", 0, NULL, 2},
+    {"stride-bias", KEY_STRIDE_BIAS, "N", 0, NULL, 2},
+    {0},
+};
+
+static void parse_epilogue(struct argp_state *state, const char *arg, tlob_gemm *gemm) {
+    const char *names[TLOB_EPILOGUE_COUNT + 1] = {NULL};
+    for (int i = 0; i < TLOB_EPILOGUE_COUNT; i++)
+        names[i] = tlob_epilogue_get_traits((tlob_epilogue)i)->name;
+    gemm->epilogue = (tlob_epilogue)cli_choice(state, "--epilogue", arg, names);
+}
+
+static void parse_layout(struct argp_state *state, int index, const char *arg, cli_product_options *options) {
+    *(int64_t *)(void *)((char *)options + layout_fields[index].offset) =
+        cli_integer(state, layout_fields[index].option, arg, layout_fields[index].least, INT64_MAX);
+}
+
+static error_t parse_option(int key, const char *arg, struct argp_state *state, cli_product_options *options) {
+    tlob_gemm *gemm = &options->gemm;
+    switch (key) {
+    case KEY_TRANSA:
+        gemm->transa = TLOB_OP_T;
+        return 0;
+    case KEY_TRANSB:
+        gemm->transb = TLOB_OP_T;
+        return 0;
+    case KEY_BATCH:
+        gemm->batch = cli_integer(state, "--batch", arg, 0, INT64_MAX);
+        return 0;
+    case KEY_EPILOGUE:
+        parse_epilogue(state, arg, gemm);
+        return 0;
+    case KEY_ALPHA:
+        gemm->alpha = (float)cli_number(state, "--alpha", arg, -1e30, 1e30);
+        return 0;
+    case KEY_BETA:
+        gemm->beta = (float)cli_number(state, "--beta", arg, -1e30, 1e30);
+        return 0;
+    default:
+        if (key < KEY_LDA || key >= KEY_LDA + FIELDS)
+            return ARGP_ERR_UNKNOWN;
+        parse_layout(state, key - KEY_LDA, arg, options);
+        return 0;
+    }
+}
+
+// Nothing is given yet.
+static void begin(cli_product_options *options) {
+    *options = (cli_product_options){.gemm = tlob_gemm_init(1, 1, 1),
+                                     .stride_a = -1,
+                                     .stride_b = -1,
+                                     .stride_c = -1,
+                                     .stride_aux = -1,
+                                     .stride_bias = -1};
+}
+
+static error_t parse_product(int key, char *arg, struct argp_state *state) {
+    cli_product_options *options = state->input;
+    if (key == ARGP_KEY_INIT) {
+        begin(options);
+        return 0;
+    }
+    error_t status = parse_option(key, arg, state, options);
+    options->given |= status == 0;
+    return status;
+}
+
+const struct argp cli_product_argp = {.options = product_options, .parser = parse_product};
+
+void cli_product_size(struct argp_state *state, unsigned index, const char *arg, cli_product_options *options) {
+    static const char *const names[] = {"M", "N", "K"};
+    int64_t *sizes[] = {&options->gemm.m, &options->gemm.n, &options->gemm.k};
+    if (index >= 3)
+        argp_error(state, "unexpected argument '%s': three sizes M N K are enough", arg);
+    *sizes[index] = cli_integer(state, names[index], arg, 0, INT64_MAX);
+    options->given = true;
+}
+
+// A stride that was not given: one matrix after the other. One that does not fit is left to the library's own check of
+// the extents.
+static int64_t default_stride(int64_t given, int64_t ld, int64_t columns) {
+    int64_t stride;
+    if (given >= 0)
+        return given;
+    return __builtin_mul_overflow(ld, columns, &stride) ? INT64_MAX : stride;
+}
+
+void cli_product_finish(cli_product_options *options) {
+    tlob_gemm *gemm = &options->gemm, packed = tlob_gemm_init(gemm->m, gemm->n, gemm->k);
+    bool ta = gemm->transa == TLOB_OP_T, tb = gemm->transb == TLOB_OP_T;
+    gemm->lda = options->lda ? options->lda : ta ? packed.ldb : packed.lda;
+    gemm->ldb = options->ldb ? options->ldb : tb ? (gemm->n > 1 ? gemm->n : 1) : packed.ldb;
+    gemm->ldc = options->ldc ? options->ldc : packed.ldc;
+    gemm->ld_aux = options->ld_aux ? options->ld_aux : packed.ld_aux;
+    gemm->stride_a = default_stride(options->stride_a, gemm->lda, ta ? gemm->m : gemm->k);
+    gemm->stride_b = default_stride(options->stride_b, gemm->ldb, tb ? gemm->k : gemm->n);
+    gemm->stride_c = default_stride(options->stride_c, gemm->ldc, gemm->n);
+    gemm->stride_aux = default_stride(options->stride_aux, gemm->ld_aux, gemm->n);
+    int64_t vector = gemm->epilogue == TLOB_EPILOGUE_BGRADB ? gemm->n : gemm->m;
+    gemm->stride_bias = default_stride(options->stride_bias, vector, 1);
+}
+
+// --- how it is shown ---
+
+static const char *const operations[] = {"sgemm", "sgemm_strided_batched", "matmul_bias"};
+
+void cli_product_print(const tlob_gemm *gemm) {
+    const tlob_epilogue_traits *epilogue = tlob_epilogue_get_traits(gemm->epilogue);
+    printf("operation  %s\n", operations[tlob_gemm_operation(gemm)]);
+    printf("problem    m %" PRId64 ", n %" PRId64 ", k %" PRId64 ", op %c%c, ld %" PRId64 " %" PRId64 " %" PRId64
+           ", batch %" PRId64 ", alpha %g, beta %g, epilogue %s\n",
+           gemm->m, gemm->n, gemm->k, gemm->transa ? 'T' : 'N', gemm->transb ? 'T' : 'N', gemm->lda, gemm->ldb,
+           gemm->ldc, gemm->batch, (double)gemm->alpha, (double)gemm->beta, epilogue->name);
+    if (gemm->batch > 1)
+        printf("strides    %" PRId64 " %" PRId64 " %" PRId64 "\n", gemm->stride_a, gemm->stride_b, gemm->stride_c);
+    if (epilogue->reads_aux || epilogue->writes_aux)
+        printf("aux        ld %" PRId64 ", stride %" PRId64 ", %s\n", gemm->ld_aux, gemm->stride_aux,
+               epilogue->aux_is_mask ? "bits" : "floats");
+}
+
+static void add_words(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add_words(char *text, size_t size, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+}
+
+// Whether a field of the layout counts in a problem: strides of a batch, what an epilogue takes besides.
+static bool counts(const tlob_gemm *gemm, int field) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(gemm->epilogue);
+    bool aux = t->reads_aux || t->writes_aux, vector = t->reads_bias || t->writes_bgrad;
+    switch (KEY_LDA + field) {
+    case KEY_LDA:
+    case KEY_LDB:
+    case KEY_LDC:
+        return true;
+    case KEY_LD_AUX:
+        return aux;
+    case KEY_STRIDE_AUX:
+        return aux && gemm->batch > 1;
+    case KEY_STRIDE_BIAS:
+        return vector && gemm->batch > 1;
+    default:
+        return gemm->batch > 1;
+    }
+}
+
+// What the layout of a problem would be by default: its strides from the leading dimensions that it has.
+static tlob_gemm usual_layout(const tlob_gemm *gemm) {
+    cli_product_options packed, strides;
+    begin(&packed);
+    packed.gemm = *gemm;
+    strides = packed;
+    strides.lda = gemm->lda;
+    strides.ldb = gemm->ldb;
+    strides.ldc = gemm->ldc;
+    strides.ld_aux = gemm->ld_aux;
+    cli_product_finish(&packed);
+    cli_product_finish(&strides);
+    tlob_gemm usual = strides.gemm;
+    usual.lda = packed.gemm.lda;
+    usual.ldb = packed.gemm.ldb;
+    usual.ldc = packed.gemm.ldc;
+    usual.ld_aux = packed.gemm.ld_aux;
+    return usual;
+}
+
+void cli_product_words(const tlob_gemm *gemm, char *text, size_t size) {
+    const tlob_gemm packed = usual_layout(gemm);
+    snprintf(text, size, "%" PRId64 " %" PRId64 " %" PRId64 "%s%s", gemm->m, gemm->n, gemm->k,
+             gemm->transa ? " --transa" : "", gemm->transb ? " --transb" : "");
+    if (gemm->batch != 1)
+        add_words(text, size, " --batch %" PRId64, gemm->batch);
+    for (int i = 0; i < FIELDS; i++) {
+        int64_t value, usual;
+        memcpy(&value, (const char *)gemm + layout_fields[i].field, sizeof value);
+        memcpy(&usual, (const char *)&packed + layout_fields[i].field, sizeof usual);
+        if (value != usual && counts(gemm, i))
+            add_words(text, size, " %s %" PRId64, layout_fields[i].option, value);
+    }
+    if (gemm->alpha != 1)
+        add_words(text, size, " --alpha %g", (double)gemm->alpha);
+    if (gemm->beta != 0)
+        add_words(text, size, " --beta %g", (double)gemm->beta);
+    if (gemm->epilogue)
+        add_words(text, size, " --epilogue %s", tlob_epilogue_get_traits(gemm->epilogue)->name);
+    if (gemm->compute)
+        add_words(text, size, " --compute %s", tlob_compute_name(gemm->compute));
+}
+
+void cli_product_add(cJSON *json, const tlob_gemm *gemm) {
+    const struct {
+        const char *key;
+        int64_t value;
+    } fields[] = {
+        {"m", gemm->m}, {"n", gemm->n}, {"k", gemm->k}, {"lda", gemm->lda}, {"ldb", gemm->ldb}, {"ldc", gemm->ldc},
+        {"batch", gemm->batch}, {"stride_a", gemm->stride_a}, {"stride_b", gemm->stride_b},
+        {"stride_c", gemm->stride_c}, {"ld_aux", gemm->ld_aux}, {"stride_aux", gemm->stride_aux},
+        {"stride_bias", gemm->stride_bias},
+    };
+    cJSON *problem = cJSON_AddObjectToObject(json, "problem");
+    cJSON_AddStringToObject(problem, "operation", operations[tlob_gemm_operation(gemm)]);
+    cJSON_AddStringToObject(problem, "transa", gemm->transa ? "T" : "N");
+    cJSON_AddStringToObject(problem, "transb", gemm->transb ? "T" : "N");
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        char digits[32]; // as they are: a double holds no int64
+        snprintf(digits, sizeof digits, "%" PRId64, fields[i].value);
+        cJSON_AddRawToObject(problem, fields[i].key, digits);
+    }
+    cJSON_AddNumberToObject(problem, "alpha", (double)gemm->alpha);
+    cJSON_AddNumberToObject(problem, "beta", (double)gemm->beta);
+    cJSON_AddStringToObject(problem, "epilogue", tlob_epilogue_get_traits(gemm->epilogue)->name);
+}
