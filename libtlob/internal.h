@@ -266,8 +266,8 @@ typedef enum tlob_layout {
 } tlob_layout;
 
 /**
- * What `policy` decides: the method, and `reason` (if not NULL) with words. device: NULL where it is not known. Allocates
- * nothing. Errors: POLICY.
+ * What `policy` decides: the method, and `reason` (if not NULL) with words. device: NULL where it is not known.
+ * Allocates nothing. Errors: POLICY.
  */
 tlob_status tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_device_info *device,
                                const tlob_gemm *gemm, bool aligned, tlob_method *method, char *reason, size_t size);

@@ -215,8 +215,8 @@ static tlob_status take_method(const tlob_context *ctx, int index, const tlob_me
     const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, &c->gemm, x);
     if (!why)
         return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
-                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s",
+                             why, c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
 }
 
 /* Which method, and whether its backend can do it. The configuration waits until the operands have been checked. */
@@ -275,8 +275,9 @@ static tlob_status miss(const tlob_context *ctx, const tlob_gemm_operands *x, ca
     if (status != TLOB_OK)
         return status;
     if (!tlob_context_backend(ctx, c->method.backend, &index))
-        return tlob_fail(TLOB_ERR_POLICY, "tlob_gemm_run", "the policy's rule for misses chose '%s', which this context "
-                         "does not have", c->method.backend);
+        return tlob_fail(TLOB_ERR_POLICY, "tlob_gemm_run",
+                         "the policy's rule for misses chose '%s', which this context does not have",
+                         c->method.backend);
     return take_method(ctx, index, &c->method, x, c);
 }
 
