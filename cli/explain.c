@@ -1,4 +1,5 @@
-// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
+// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the
+// algorithm.
 #include "cli/product.h"
 
 #include <stdio.h>

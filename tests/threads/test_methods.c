@@ -211,7 +211,7 @@ static int64_t *field(tlob_method *method, const char *name) {
     return NULL;
 }
 
-/* Whole numbers fit four at a time, those that step by an odd number do not: in a loop the second product is the worse. */
+/* Where matrices step by an odd number of floats, the second product of a loop is less aligned than the first. */
 Test(methods, of_a_loop_fit_its_worst_product) {
     tlob_gemm g = batch_of(2, 8, 4, 8);
     g.stride_a += 1;
