@@ -36,6 +36,7 @@ enum {
     CLI_KEY_CONTEXT = 0x100,
     CLI_KEY_DATA = 0x200,
     CLI_KEY_OWN = 0x300,
+    CLI_KEY_PRODUCT = 0x400,
 };
 
 // --- the context: --device, --compute, --policy, --deterministic, --config ---

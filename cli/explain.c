@@ -1,79 +1,22 @@
 // `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
-#include "cli/common.h"
+#include "cli/product.h"
 
 #include <cjson/cJSON.h>
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct explain_options {
     cli_context_options context;
-    tlob_gemm gemm;
-    int64_t lda, ldb, ldc, ld_aux;                              // 0: packed
-    int64_t stride_a, stride_b, stride_c, stride_aux, stride_bias; // -1: one after the other
-    int64_t threshold;                                          // 0: not given
+    cli_product product;
+    int64_t threshold; // 0: not given
     bool json;
 } explain_options;
 
-enum {
-    KEY_TRANSA = CLI_KEY_OWN,
-    KEY_TRANSB,
-    KEY_BATCH,
-    KEY_EPILOGUE,
-    KEY_ALPHA,
-    KEY_BETA,
-    KEY_THRESHOLD,
-    KEY_JSON,
-    KEY_LDA, // sizes, in the order of size_fields
-    KEY_LDB,
-    KEY_LDC,
-    KEY_LD_AUX,
-    KEY_STRIDE_A,
-    KEY_STRIDE_B,
-    KEY_STRIDE_C,
-    KEY_STRIDE_AUX,
-    KEY_STRIDE_BIAS,
-};
-
-// What these options are called, the least that they take, and where they go.
-static const struct {
-    const char *option;
-    int64_t least;
-    size_t offset;
-} size_fields[] = {
-    {"--lda", 1, offsetof(explain_options, lda)},
-    {"--ldb", 1, offsetof(explain_options, ldb)},
-    {"--ldc", 1, offsetof(explain_options, ldc)},
-    {"--ld-aux", 1, offsetof(explain_options, ld_aux)},
-    {"--stride-a", 0, offsetof(explain_options, stride_a)},
-    {"--stride-b", 0, offsetof(explain_options, stride_b)},
-    {"--stride-c", 0, offsetof(explain_options, stride_c)},
-    {"--stride-aux", 0, offsetof(explain_options, stride_aux)},
-    {"--stride-bias", 0, offsetof(explain_options, stride_bias)},
-};
+enum { KEY_THRESHOLD = CLI_KEY_OWN, KEY_JSON };
 
 static const struct argp_option own_options[] = {
-    {NULL, 0, NULL, 0, "The product D = epilogue(alpha op(A) op(B) + beta C):", 2},
-    {"transa", KEY_TRANSA, NULL, 0, "A lies transposed, as k x m", 2},
-    {"transb", KEY_TRANSB, NULL, 0, "B lies transposed, as n x k", 2},
-    {"batch", KEY_BATCH, "COUNT", 0, "A strided batch of COUNT products (default 1)", 2},
-    {"epilogue", KEY_EPILOGUE, "NAME", 0,
-     "none (the default), bias, relu, relu_bias, relu_aux_bias, drelu_bgrad, bgrada, bgradb, gelu_bias, gelu_aux_bias "
-     "or dgelu_bgrad",
-     2},
-    {"alpha", KEY_ALPHA, "NUMBER", 0, "Default 1", 2},
-    {"beta", KEY_BETA, "NUMBER", 0, "Default 0", 2},
-    {"lda", KEY_LDA, "N", 0, "Leading dimensions (default: packed; that of aux: a multiple of 128)", 2},
-    {"ldb", KEY_LDB, "N", 0, NULL, 2},
-    {"ldc", KEY_LDC, "N", 0, NULL, 2},
-    {"ld-aux", KEY_LD_AUX, "N", 0, NULL, 2},
-    {"stride-a", KEY_STRIDE_A, "N", 0, "Strides of a batch (default: one matrix after the other)", 2},
-    {"stride-b", KEY_STRIDE_B, "N", 0, NULL, 2},
-    {"stride-c", KEY_STRIDE_C, "N", 0, NULL, 2},
-    {"stride-aux", KEY_STRIDE_AUX, "N", 0, NULL, 2},
-    {"stride-bias", KEY_STRIDE_BIAS, "N", 0, NULL, 2},
     {NULL, 0, NULL, 0, "The policy:", 3},
     {"threshold", KEY_THRESHOLD, "N", 0, "Short for --policy threshold:N", 3},
     {NULL, 0, NULL, 0, "The answer:", 4},
@@ -93,60 +36,14 @@ static const char doc[] =
     "\n"
     "  tlob explain 16 256 32 --batch 3";
 
-static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {0}};
-
-static void parse_size(struct argp_state *state, const char *arg, tlob_gemm *gemm) {
-    static const char *const names[] = {"M", "N", "K"};
-    int64_t *sizes[] = {&gemm->m, &gemm->n, &gemm->k};
-    if (state->arg_num >= 3)
-        argp_error(state, "unexpected argument '%s': three sizes M N K are enough", arg);
-    *sizes[state->arg_num] = cli_integer(state, names[state->arg_num], arg, 0, INT64_MAX);
-}
-
-static void parse_epilogue(struct argp_state *state, const char *arg, tlob_gemm *gemm) {
-    const char *names[TLOB_EPILOGUE_COUNT + 1] = {NULL};
-    for (int i = 0; i < TLOB_EPILOGUE_COUNT; i++)
-        names[i] = tlob_epilogue_get_traits((tlob_epilogue)i)->name;
-    gemm->epilogue = (tlob_epilogue)cli_choice(state, "--epilogue", arg, names);
-}
-
-static void check_end(const struct argp_state *state, const explain_options *options) {
-    if (state->arg_num < 3)
-        argp_error(state, "three sizes are needed: M N K");
-    if (options->threshold && options->context.params.policy.kind)
-        argp_error(state, "--threshold and --policy exclude each other");
-}
+static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {&cli_product_argp, 0, NULL, 0}, {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     explain_options *options = state->input;
-    tlob_gemm *gemm = &options->gemm;
-    if (key >= KEY_LDA && key <= KEY_STRIDE_BIAS) {
-        int i = key - KEY_LDA;
-        *(int64_t *)((char *)options + size_fields[i].offset) =
-            cli_integer(state, size_fields[i].option, arg, size_fields[i].least, INT64_MAX);
-        return 0;
-    }
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->context;
-        return 0;
-    case KEY_TRANSA:
-        gemm->transa = TLOB_OP_T;
-        return 0;
-    case KEY_TRANSB:
-        gemm->transb = TLOB_OP_T;
-        return 0;
-    case KEY_BATCH:
-        gemm->batch = cli_integer(state, "--batch", arg, 0, INT64_MAX);
-        return 0;
-    case KEY_EPILOGUE:
-        parse_epilogue(state, arg, gemm);
-        return 0;
-    case KEY_ALPHA:
-        gemm->alpha = (float)cli_number(state, "--alpha", arg, -1e30, 1e30);
-        return 0;
-    case KEY_BETA:
-        gemm->beta = (float)cli_number(state, "--beta", arg, -1e30, 1e30);
+        state->child_inputs[1] = &options->product;
         return 0;
     case KEY_THRESHOLD:
         options->threshold = cli_integer(state, "--threshold", arg, 1, INT64_MAX);
@@ -155,38 +52,17 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         options->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        parse_size(state, arg, gemm);
+        if (options->product.sizes < 3)
+            return ARGP_ERR_UNKNOWN;
+        argp_error(state, "unexpected argument '%s': three sizes M N K are enough", arg);
         return 0;
     case ARGP_KEY_END:
-        check_end(state, options);
+        if (options->threshold && options->context.params.policy.kind)
+            argp_error(state, "--threshold and --policy exclude each other");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
-}
-
-// A stride that was not given: one matrix after the other. One that does not fit is left to the library's own check of
-// the extents.
-static int64_t default_stride(int64_t given, int64_t ld, int64_t columns) {
-    int64_t stride;
-    if (given >= 0)
-        return given;
-    return __builtin_mul_overflow(ld, columns, &stride) ? INT64_MAX : stride;
-}
-
-static void fill_layout(explain_options *options) {
-    tlob_gemm *gemm = &options->gemm, packed = tlob_gemm_init(gemm->m, gemm->n, gemm->k);
-    bool ta = gemm->transa == TLOB_OP_T, tb = gemm->transb == TLOB_OP_T;
-    gemm->lda = options->lda ? options->lda : ta ? packed.ldb : packed.lda;
-    gemm->ldb = options->ldb ? options->ldb : tb ? (gemm->n > 1 ? gemm->n : 1) : packed.ldb;
-    gemm->ldc = options->ldc ? options->ldc : packed.ldc;
-    gemm->ld_aux = options->ld_aux ? options->ld_aux : packed.ld_aux;
-    gemm->stride_a = default_stride(options->stride_a, gemm->lda, ta ? gemm->m : gemm->k);
-    gemm->stride_b = default_stride(options->stride_b, gemm->ldb, tb ? gemm->k : gemm->n);
-    gemm->stride_c = default_stride(options->stride_c, gemm->ldc, gemm->n);
-    gemm->stride_aux = default_stride(options->stride_aux, gemm->ld_aux, gemm->n);
-    int64_t vector = gemm->epilogue == TLOB_EPILOGUE_BGRADB ? gemm->n : gemm->m;
-    gemm->stride_bias = default_stride(options->stride_bias, vector, 1);
 }
 
 // The answer, and what it was an answer to.
@@ -255,7 +131,7 @@ static tlob_status ask(explain_options *options, answer *a) {
         params->policy = (tlob_policy){.kind = TLOB_POLICY_THRESHOLD, .threshold = options->threshold};
     tlob_settings settings;
     bool fits, found;
-    a->gemm = options->gemm;
+    a->gemm = options->product.gemm;
     tlob_status status = tlob_gemm_check(&a->gemm);
     if (!status)
         status = find_device(params, &found, a);
@@ -360,15 +236,10 @@ static int print_json(const answer *a) {
 }
 
 int cli_explain(int argc, char **argv) {
-    explain_options options = {.gemm = tlob_gemm_init(1, 1, 1),
-                               .stride_a = -1,
-                               .stride_b = -1,
-                               .stride_c = -1,
-                               .stride_aux = -1,
-                               .stride_bias = -1};
+    explain_options options = {0};
     const struct argp argp = {own_options, parse, "M N K", doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
-    fill_layout(&options);
+    cli_product_finish(&options.product);
     answer a = {.asked = false};
     if (ask(&options, &a))
         return cli_tlob_error(NULL);
