@@ -1,23 +1,21 @@
 /* Tables of algorithms: what backends have chosen, as files. What the numbers mean is the backends' affair. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "libtlob/json.h"
+#include "libtlob/entries.h"
 
-#define FORMAT       "tlob-algorithms"
-#define MOST_BYTES   ((size_t)16 << 20)
-#define MOST_ENTRIES 65536
-#define EXACT        ((int64_t)1 << 53) /* from this on JSON's readers may round a number, so it stands as a string */
+#define FORMAT "tlob-algorithms"
+
+static const tlob_entries_kind kind = {
+    .json = {.name = "file of algorithms",
+             .example = "{\"format\": \"" FORMAT "\", \"version\": 1, \"entries\": []}",
+             .status = TLOB_ERR_FILE,
+             .most_bytes = (size_t)16 << 20},
+    .format = FORMAT,
+    .most = 65536,
+};
 
 const char *tlob_algorithm_state_name(tlob_algorithm_state state) {
     static const char *const names[] = {"chosen", "loaded", "confirmed", "rejected"};
@@ -117,253 +115,82 @@ static tlob_status check_call(const tlob_context *ctx, const char *path, const c
 
 typedef struct writer {
     const tlob_context *ctx;
-    FILE *file;
-    int entries;
+    tlob_entries_writer to;
 } writer;
-
-static void put_string(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20)
-            fprintf(file, "\\u%04x", (unsigned)*text);
-        else
-            fprintf(file, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
-    }
-    fputc('"', file);
-}
-
-static void put_fields(FILE *file, const char *name, const tlob_algorithm_field *fields, int count) {
-    fprintf(file, ",\n     \"%s\": {", name);
-    for (int i = 0; i < count; i++) {
-        const char *quote = fields[i].value >= EXACT || fields[i].value <= -EXACT ? "\"" : "";
-        fprintf(file, "%s\"%s\": %s%" PRId64 "%s", i ? ", " : "", fields[i].name, quote, fields[i].value, quote);
-    }
-    fputc('}', file);
-}
 
 static void put_entry(void *user, const tlob_algorithm *entry) {
     writer *w = user;
     if (entry->state != TLOB_ALGORITHM_CHOSEN && entry->state != TLOB_ALGORITHM_CONFIRMED)
         return;
-    fprintf(w->file, "%s\n    {\"backend\": \"%s\", \"library\": %" PRId64 ", \"order\": %" PRId64 ",",
-            w->entries++ ? "," : "", entry->backend, entry->library, entry->order);
-    fprintf(w->file, "\n     \"device\": {\"name\": ");
-    put_string(w->file, w->ctx->device.name);
-    fprintf(w->file, ", \"sm\": %d, \"multiprocessors\": %d}", w->ctx->device.sm, w->ctx->device.multiprocessors);
-    put_fields(w->file, "key", entry->key, entry->n_key);
-    put_fields(w->file, "configuration", entry->configuration, entry->n_configuration);
-    fputc('}', w->file);
-}
-
-static tlob_status fail_file(const char *operation, const char *path, const char *what) {
-    int code = errno;
-    return tlob_fail(TLOB_ERR_FILE, operation, "'%s': %s: %s", path, what, strerror(code ? code : EIO));
-}
-
-/* A new file beside the one that `path` names or links to, `target`. No reader knows it; its permissions are those of
- * the one that it replaces. */
-static tlob_status open_aside(const char *path, char target[PATH_MAX], char aside[PATH_MAX], FILE **file) {
-    static const char operation[] = "tlob_algorithms_save";
-    struct stat info;
-    uint32_t tag;
-    bool replaces = stat(path, &info) == 0;
-    if (replaces && !S_ISREG(info.st_mode))
-        return tlob_fail(TLOB_ERR_FILE, operation, "'%s' is %s", path,
-                         S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
-    if (replaces && !realpath(path, target))
-        return fail_file(operation, path, "cannot be followed");
-    if (!replaces)
-        snprintf(target, PATH_MAX, "%s", path);
-    if (strlen(path) >= PATH_MAX || getrandom(&tag, sizeof(tag), 0) != sizeof(tag) ||
-        snprintf(aside, PATH_MAX, "%s.%08" PRIx32 ".tmp", target, tag) >= PATH_MAX)
-        return tlob_fail(TLOB_ERR_FILE, operation, "'%.200s' is no name for a file that can be written aside", path);
-    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return fail_file(operation, path, "cannot create a file beside it");
-    if (replaces && fchmod(fd, info.st_mode & 07777)) {
-        tlob_status status = fail_file(operation, path, "a file beside it cannot have its permissions");
-        close(fd);
-        unlink(aside);
-        return status;
-    }
-    *file = fdopen(fd, "w");
-    if (*file)
-        return TLOB_OK;
-    close(fd);
-    unlink(aside);
-    return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, operation, "no memory to write '%s' with", path);
-}
-
-static bool sync_directory(const char *path) {
-    char directory[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool synced = fsync(fd) == 0 || errno == EINVAL; /* EINVAL: this file system has no such thing */
-    close(fd);
-    return synced;
-}
-
-/* Closes the file in any case. */
-static tlob_status put_in_place(FILE *file, const char *aside, const char *path) {
-    static const char operation[] = "tlob_algorithms_save";
-    errno = 0;
-    bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
-    int code = errno;
-    written = fclose(file) == 0 && written;
-    errno = code ? code : errno;
-    tlob_status status = TLOB_OK;
-    if (!written)
-        status = fail_file(operation, path, "cannot be written");
-    else if (rename(aside, path))
-        status = fail_file(operation, path, "the new file cannot be put in place");
-    if (status != TLOB_OK)
-        unlink(aside);
-    else if (!sync_directory(path))
-        status = fail_file(operation, path, "written, but its directory cannot be synced");
-    return status;
+    FILE *file = tlob_entries_next(&w->to);
+    fprintf(file, "{\"backend\": \"%s\", \"library\": %" PRId64 ", \"order\": %" PRId64 ",", entry->backend,
+            entry->library, entry->order);
+    fprintf(file, "\n     \"device\": {\"name\": ");
+    tlob_put_string(file, w->ctx->device.name);
+    fprintf(file, ", \"sm\": %d, \"multiprocessors\": %d},\n     \"key\": ", w->ctx->device.sm,
+            w->ctx->device.multiprocessors);
+    tlob_put_fields(file, entry->key, entry->n_key);
+    fprintf(file, ",\n     \"configuration\": ");
+    tlob_put_fields(file, entry->configuration, entry->n_configuration);
+    fputc('}', file);
 }
 
 tlob_status tlob_algorithms_save(tlob_context *ctx, const char *path) {
-    char target[PATH_MAX], aside[PATH_MAX];
+    static const char operation[] = "tlob_algorithms_save";
     writer w = {.ctx = ctx};
-    tlob_status status = check_call(ctx, path, "tlob_algorithms_save");
+    tlob_status status = check_call(ctx, path, operation);
     if (status == TLOB_OK)
-        status = open_aside(path, target, aside, &w.file);
+        status = tlob_entries_begin(&w.to, &kind, path, operation);
     if (status != TLOB_OK)
         return status;
-    fprintf(w.file, "{\"format\": \"" FORMAT "\", \"version\": 1, \"entries\": [");
     visit_tables(ctx, put_entry, &w);
-    fprintf(w.file, "\n]}\n");
-    if (w.entries <= MOST_ENTRIES && ftello(w.file) <= (off_t)MOST_BYTES)
-        return put_in_place(w.file, aside, target);
-    fclose(w.file);
-    unlink(aside);
-    return tlob_fail(TLOB_ERR_FILE, "tlob_algorithms_save",
-                     "'%s' is not written: its %d entries would be more than it could load again, %d or %zu bytes",
-                     path, w.entries, MOST_ENTRIES, MOST_BYTES);
+    return tlob_entries_end(&w.to);
 }
 
 /* --- loading --------------------------------------------------------------------------------------------------- */
 
-/* Why an entry is rejected. */
-typedef struct fault {
-    char text[256];
-} fault;
-
-static bool reject(fault *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool reject(fault *why, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why->text, sizeof(why->text), format, args);
-    va_end(args);
-    return false;
-}
-
-/* A whole number, or a string of one where it has more digits than a number of JSON. */
-static bool take_integer(const cJSON *item, int64_t *value, fault *why) {
-    if (cJSON_IsNumber(item) && item->valuedouble == floor(item->valuedouble) &&
-        fabs(item->valuedouble) < (double)EXACT) {
-        *value = (int64_t)item->valuedouble;
-        return true;
-    }
-    if (cJSON_IsString(item)) {
-        char *end;
-        errno = 0;
-        *value = strtoll(item->valuestring, &end, 10);
-        const char *digits = item->valuestring + (*item->valuestring == '-');
-        if (!errno && *digits >= '0' && *digits <= '9' && !*end)
-            return true;
-    }
-    return reject(why, "\"%.40s\" is not a whole number of 64 bits", item->string);
-}
-
-/* The members of an object, each of which must be there once. */
-typedef struct member {
-    const char *name;
-    const cJSON *item;
-} member;
-
-static bool take_members(const cJSON *object, const char *what, member *members, int count, fault *why) {
-    if (!cJSON_IsObject(object))
-        return reject(why, "%s is no JSON object", what);
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object) {
-        int i = 0;
-        while (i < count && strcmp(item->string, members[i].name))
-            i++;
-        if (i == count)
-            return reject(why, "%s has \"%.40s\", which is not known", what, item->string);
-        if (members[i].item)
-            return reject(why, "%s has \"%s\" twice", what, item->string);
-        members[i].item = item;
-    }
-    for (int i = 0; i < count; i++)
-        if (!members[i].item)
-            return reject(why, "%s has no \"%s\"", what, members[i].name);
-    return true;
-}
-
-static bool take_fields(const cJSON *object, tlob_algorithm_field *fields, int *count, fault *why) {
-    if (!cJSON_IsObject(object))
-        return reject(why, "\"%s\" is no JSON object", object->string);
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object) {
-        for (int i = 0; i < *count; i++)
-            if (!strcmp(fields[i].name, item->string))
-                return reject(why, "\"%s\" has \"%.40s\" twice", object->string, item->string);
-        if (*count == TLOB_ALGORITHM_FIELDS_MAX)
-            return reject(why, "\"%s\" has more than %d fields", object->string, TLOB_ALGORITHM_FIELDS_MAX);
-        fields[*count].name = item->string;
-        if (!take_integer(item, &fields[*count].value, why))
-            return false;
-        ++*count;
-    }
-    return true;
-}
-
-static bool check_device(const tlob_context *ctx, const cJSON *object, fault *why) {
-    member m[] = {{"name", NULL}, {"sm", NULL}, {"multiprocessors", NULL}};
+static bool check_device(const tlob_context *ctx, const cJSON *object, tlob_fault *why) {
+    tlob_member m[] = {{.name = "name"}, {.name = "sm"}, {.name = "multiprocessors"}};
     int64_t sm, multiprocessors;
     const tlob_device_info *here = &ctx->device;
-    if (!take_members(object, "\"device\"", m, 3, why))
+    if (!tlob_take_members(object, "\"device\"", m, 3, why))
         return false;
     if (!cJSON_IsString(m[0].item))
-        return reject(why, "the device's name is no string");
-    if (!take_integer(m[1].item, &sm, why) || !take_integer(m[2].item, &multiprocessors, why))
+        return tlob_reject(why, "the device's name is no string");
+    if (!tlob_take_integer(m[1].item, &sm, why) || !tlob_take_integer(m[2].item, &multiprocessors, why))
         return false;
     if (!strcmp(m[0].item->valuestring, here->name) && sm == here->sm && multiprocessors == here->multiprocessors)
         return true;
-    return reject(why,
+    return tlob_reject(why,
                   "it is for '%.60s' (sm_%" PRId64 ", %" PRId64 " multiprocessors), and this device is '%.60s' "
                   "(sm_%d, %d multiprocessors)", m[0].item->valuestring, sm, multiprocessors, here->name, here->sm,
                   here->multiprocessors);
 }
 
 /* Fills `entry` as far as it comes, and hands it to its backend. */
-static bool take_entry(tlob_context *ctx, const cJSON *object, tlob_algorithm *entry, fault *why) {
-    member m[] = {{"backend", NULL}, {"library", NULL}, {"order", NULL},
-                  {"device", NULL},  {"key", NULL},     {"configuration", NULL}};
+static bool take_entry(tlob_context *ctx, const cJSON *object, tlob_algorithm *entry, tlob_fault *why) {
+    tlob_member m[] = {{.name = "backend"}, {.name = "library"}, {.name = "order"},
+                       {.name = "device"},  {.name = "key"},     {.name = "configuration"}};
     int index;
-    if (!take_members(object, "the entry", m, 6, why))
+    if (!tlob_take_members(object, "the entry", m, 6, why))
         return false;
     if (!cJSON_IsString(m[0].item))
-        return reject(why, "\"backend\" is no string");
+        return tlob_reject(why, "\"backend\" is no string");
     entry->backend = m[0].item->valuestring;
     const tlob_backend_ops *ops = tlob_context_backend(ctx, entry->backend, &index);
     if (!ops)
-        return reject(why, "this context has no backend '%.23s'", entry->backend);
+        return tlob_reject(why, "this context has no backend '%.23s'", entry->backend);
     if (!ops->offer_algorithm)
-        return reject(why, "%s chooses no algorithms", entry->backend);
-    return check_device(ctx, m[3].item, why) && take_integer(m[1].item, &entry->library, why) &&
-           take_integer(m[2].item, &entry->order, why) && take_fields(m[4].item, entry->key, &entry->n_key, why) &&
-           take_fields(m[5].item, entry->configuration, &entry->n_configuration, why) &&
+        return tlob_reject(why, "%s chooses no algorithms", entry->backend);
+    enum { MOST = TLOB_ALGORITHM_FIELDS_MAX };
+    return check_device(ctx, m[3].item, why) && tlob_take_integer(m[1].item, &entry->library, why) &&
+           tlob_take_integer(m[2].item, &entry->order, why) &&
+           tlob_take_fields(m[4].item, entry->key, MOST, &entry->n_key, why) &&
+           tlob_take_fields(m[5].item, entry->configuration, MOST, &entry->n_configuration, why) &&
            ops->offer_algorithm(ctx->shared[index], entry, why->text, sizeof(why->text));
 }
 
-static tlob_status keep_refused(tlob_context *ctx, const tlob_algorithm *entry, const fault *why) {
+static tlob_status keep_refused(tlob_context *ctx, const tlob_algorithm *entry, const tlob_fault *why) {
     tlob_refused *made = calloc(1, sizeof(*made));
     if (!made)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, "tlob_algorithms_load", "no memory for a rejected entry");
@@ -380,7 +207,7 @@ static tlob_status keep_refused(tlob_context *ctx, const tlob_algorithm *entry, 
 static tlob_status load_entry(tlob_context *ctx, const char *source, const cJSON *object,
                               tlob_algorithms_report *report) {
     tlob_algorithm entry = {.backend = "", .state = TLOB_ALGORITHM_LOADED, .reason = "", .source = source};
-    fault why = {""};
+    tlob_fault why = {""};
     if (take_entry(ctx, object, &entry, &why)) {
         report->accepted++;
         return TLOB_OK;
@@ -391,38 +218,10 @@ static tlob_status load_entry(tlob_context *ctx, const char *source, const cJSON
     return keep_refused(ctx, &entry, &why);
 }
 
-static const tlob_json_kind kind = {
-    .name = "file of algorithms",
-    .example = "{\"format\": \"" FORMAT "\", \"version\": 1, \"entries\": []}",
-    .status = TLOB_ERR_FILE,
-    .most_bytes = MOST_BYTES,
-};
-
-static tlob_status check_header(const cJSON *object, const char *path, const cJSON **entries) {
-    member m[] = {{"format", NULL}, {"version", NULL}, {"entries", NULL}};
-    fault why;
-    int64_t version;
-    if (take_members(object, "it", m, 3, &why) && take_integer(m[1].item, &version, &why)) {
-        if (!cJSON_IsString(m[0].item) || strcmp(m[0].item->valuestring, FORMAT))
-            reject(&why, "its format is not \"" FORMAT "\"");
-        else if (version != 1)
-            reject(&why, "it has version %" PRId64 ", and this libtlob reads version 1", version);
-        else if (!cJSON_IsArray(m[2].item))
-            reject(&why, "\"entries\" is no array");
-        else if (cJSON_GetArraySize(m[2].item) > MOST_ENTRIES)
-            reject(&why, "it has more than %d entries", MOST_ENTRIES);
-        else {
-            *entries = m[2].item;
-            return TLOB_OK;
-        }
-    }
-    return tlob_fail(TLOB_ERR_FILE, kind.name, "'%s' is not one that can be read: %s", path, why.text);
-}
-
 static tlob_status take_object(tlob_context *ctx, const char *path, const cJSON *object,
                                tlob_algorithms_report *report) {
     const cJSON *entries = NULL, *item;
-    tlob_status status = check_header(object, path, &entries);
+    tlob_status status = tlob_entries_of(&kind, path, object, &entries);
     int number = 0;
     cJSON_ArrayForEach(item, entries) {
         char source[320];
@@ -440,7 +239,7 @@ tlob_status tlob_algorithms_parse(tlob_context *ctx, const char *path, const cha
                                   tlob_algorithms_report *report) {
     tlob_algorithms_report own;
     cJSON *object = NULL;
-    tlob_status status = tlob_json_parse(&kind, path, text, length, &object);
+    tlob_status status = tlob_json_parse(&kind.json, path, text, length, &object);
     report = report ? report : &own;
     memset(report, 0, sizeof(*report));
     if (status == TLOB_OK)
@@ -456,7 +255,7 @@ tlob_status tlob_algorithms_load(tlob_context *ctx, const char *path, tlob_algor
     report = report ? report : &own;
     memset(report, 0, sizeof(*report));
     if (status == TLOB_OK)
-        status = tlob_json_read(&kind, path, &object);
+        status = tlob_json_read(&kind.json, path, &object);
     if (status == TLOB_OK)
         status = take_object(ctx, path, object, report);
     cJSON_Delete(object);

@@ -49,11 +49,13 @@ static bool has_zero(const char *text, size_t length) {
     return memchr(text, 0, length) || memmem(text, length, "\\u0000", 6);
 }
 
-static int line_of(const char *text, const char *at) {
-    int line = 1;
-    for (; text < at; text++)
-        line += *text == '\n';
-    return line;
+/* Both counted from 1; a column is a byte. */
+static void find_place(const char *text, const char *at, int *line, int *column) {
+    *line = *column = 1;
+    for (; text < at; text++) {
+        *column = *text == '\n' ? 1 : *column + 1;
+        *line += *text == '\n';
+    }
 }
 
 tlob_status tlob_json_parse(const tlob_json_kind *kind, const char *path, const char *text, size_t length,
@@ -66,8 +68,10 @@ tlob_status tlob_json_parse(const tlob_json_kind *kind, const char *path, const 
         while (end < text + length && strchr(" \t\r\n", *end))
             end++;
     if (!json || end != text + length) {
+        int line, column;
         cJSON_Delete(json);
-        return tlob_fail(kind->status, kind->name, "'%s', line %d: this is not JSON%s", path, line_of(text, end),
+        find_place(text, end, &line, &column);
+        return tlob_fail(kind->status, kind->name, "'%s', line %d, column %d: this is not JSON%s", path, line, column,
                          hint);
     }
     if (!cJSON_IsObject(json)) {

@@ -14,7 +14,8 @@ typedef struct tlob_json_kind {
     size_t most_bytes;   /**< that such a file may have */
 } tlob_json_kind;
 
-/** Reads a file into an object, to be given to cJSON_Delete. Errors: kind->status names file, line and what is wrong. */
+/** Reads a file into an object, to be given to cJSON_Delete. Errors: kind->status names file, line,
+ * column and what is wrong. */
 tlob_status tlob_json_read(const tlob_json_kind *kind, const char *path, cJSON **object);
 
 /** The same for a text; `path` is what messages call it. */

@@ -283,7 +283,7 @@ Test(files, what_is_no_file_of_this_kind_is_refused_whole) {
     static const struct {
         const char *text, *words;
     } rows[] = {
-        {"", "line 1: this is not JSON; it is empty"},
+        {"", "line 1, column 1: this is not JSON; it is empty"},
         {"{\"format\": \"tlob-algorithms\", \"version\": 1,\n \"entries\": [\n" ENTRY("1", "1") ",", "this is not JSON"},
         {"[]", "is not one JSON object"},
         {"{}", "it has no \"format\""},
@@ -291,7 +291,7 @@ Test(files, what_is_no_file_of_this_kind_is_refused_whole) {
         {"{\"format\": \"tlob-algorithms\", \"version\": 2, \"entries\": []}", "version 2, and this libtlob reads"},
         {"{\"format\": \"tlob-algorithms\", \"version\": 1, \"entries\": {}}", "\"entries\" is no array"},
         {"{\"format\": \"tlob-algorithms\", \"version\": 1, \"entries\": [], \"more\": 1}", "\"more\", which is not"},
-        {FILE_OF(ENTRY("1", "1")) "x", "line 2: this is not JSON"},
+        {FILE_OF(ENTRY("1", "1")) "x", "line 2, column 1: this is not JSON"},
         {FILE_OF("{\"backend\\u0000\": 1}"), "character 0"},
     };
     tlob_algorithms_report report;

@@ -52,10 +52,12 @@ typedef struct tlob_table_report {
 
 /**
  * Reads a file that tlob_table_write wrote. An entry that is malformed, not valid as a problem, whose form has an
- * obstacle, or that contradicts an earlier one is rejected alone; the others are taken. `report` may be NULL.
+ * obstacle, or that contradicts an earlier one is rejected alone; the others are taken, one that is there twice once.
+ * `report` may be NULL; it is all 0 where no entry was looked at.
  *
  * Ownership: free with tlob_table_destroy. Errors: ARGUMENT; OUT_OF_MEMORY; FILE, with line and column where the file is
- * no JSON, is none of this kind, of a later version, or larger than 64 MiB. `*table` is NULL after a failure.
+ * no JSON, is none of this kind, of a later version, has more than 65536 entries or is larger than 64 MiB. `*table` is
+ * NULL after a failure. Thread-safe.
  */
 TLOB_API tlob_status tlob_table_read(const char *path, tlob_table **table, tlob_table_report *report);
 
@@ -64,21 +66,28 @@ TLOB_API tlob_status tlob_table_parse(const char *path, const char *text, size_t
                                       tlob_table_report *report);
 
 /**
- * Adds an entry, or replaces the one for the same problem, device and library; copies what it points to. `source` and
- * `rejected` are ignored. Errors: ARGUMENT where problem, method or origin are not valid; OUT_OF_MEMORY.
+ * Adds an entry, or replaces the one for the same problem and device, of the same release: of libraries that are the same
+ * from their last blank on, such as "cuBLAS 13.1.0" and "cuBLASLt 13.1.0". The problem is kept as tlob_table_problem
+ * gives it, fields of the configuration sorted by name; what the entry points to is copied. `source` and `rejected` are
+ * ignored. Errors: ARGUMENT where problem (compute mode DEFAULT too, or nothing to multiply), method or origin are not
+ * valid; OUT_OF_MEMORY.
  */
 TLOB_API tlob_status tlob_table_put(tlob_table *table, const tlob_table_entry *entry);
 
 /**
  * Writes the entries that are not rejected, sorted by origin and problem, so that equal tables are equal bytes. The file
- * is written aside, synced and renamed, as tlob_algorithms_save does it. Errors: ARGUMENT, FILE, OUT_OF_MEMORY.
+ * is written aside, synced and renamed, as tlob_algorithms_save does it. Errors: ARGUMENT; OUT_OF_MEMORY; FILE, also for
+ * more than 65536 entries or 64 MiB, which could not be read again.
  */
 TLOB_API tlob_status tlob_table_write(const tlob_table *table, const char *path);
 
 /** Receives one entry. */
 typedef void (*tlob_table_fn)(void *user, const tlob_table_entry *entry);
 
-/** Visits every entry: sorted as tlob_table_write sorts them, then those that were rejected, in the order of the file. */
+/**
+ * Visits every entry: sorted as tlob_table_write sorts them, then those that were rejected, in the order of the file.
+ * `visit` must not change the table. Errors: ARGUMENT.
+ */
 TLOB_API tlob_status tlob_table_list(const tlob_table *table, tlob_table_fn visit, void *user);
 
 /**
@@ -89,6 +98,13 @@ TLOB_API tlob_status tlob_table_list(const tlob_table *table, tlob_table_fn visi
  */
 TLOB_API const tlob_table_entry *tlob_table_find(const tlob_table *table, const tlob_gemm *gemm,
                                                  const tlob_device_info *device);
+
+/** Writes in words why tlob_table_find gives NULL, or nothing where it does not; at most `size` bytes. Likewise. */
+TLOB_API void tlob_table_miss(const tlob_table *table, const tlob_gemm *gemm, const tlob_device_info *device,
+                              char *text, size_t size);
+
+/** How many entries tlob_table_find could give for `device`, or for any (NULL); 0 for NULL. Likewise. */
+TLOB_API int64_t tlob_table_count(const tlob_table *table, const tlob_device_info *device);
 
 #ifdef __cplusplus
 }

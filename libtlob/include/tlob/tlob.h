@@ -15,9 +15,11 @@
 #include <tlob/info.h>
 #include <tlob/linear.h>
 #include <tlob/memory.h>
+#include <tlob/method.h>
 #include <tlob/mha.h>
 #include <tlob/model.h>
 #include <tlob/status.h>
 #include <tlob/stream.h>
+#include <tlob/table.h>
 
 #endif
