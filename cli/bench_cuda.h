@@ -40,6 +40,25 @@ struct CUstream_st *bench_cuda_stream(const bench_cuda *cuda);
 bool bench_cuda_measure(bench_cuda *cuda, tlob_stream *stream, bench_mode mode, const bench_plan *plan,
                         double *samples);
 
+// Calls of one work, captured once, to be timed as often as is wanted.
+typedef struct bench_graph bench_graph;
+
+// The work must be warm. False after printing why; bench_graph_close is due in both cases.
+bool bench_graph_open(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls, bench_graph **graph);
+void bench_graph_close(bench_graph **graph);
+
+// One sample of each graph in us[], in microseconds a call, one right after the other, so that the device never waits
+// for the host. Cold: each after twice the L2 cache's size was written elsewhere. False after printing why.
+bool bench_graph_time(bench_cuda *cuda, bench_graph *const *graphs, int count, bool cold, double *us);
+
+// Microseconds between the events around one call from the host; what the work returned. False after printing why the
+// device did not answer.
+bool bench_cuda_time_call(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, tlob_status *status,
+                          double *us);
+
+// Bytes a microsecond that a copy on the device reads and writes, together: the best of some. False after printing why.
+bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us);
+
 // A product m x n x k, packed, D = A B, as `tlob bench call` runs it without libtlob: on a vendor's handle of its own,
 // in the compute mode of `gemm`, with everything that can be prepared prepared. bench_bare_close is due in both cases.
 typedef struct bench_bare bench_bare;
