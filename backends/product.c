@@ -29,7 +29,8 @@ static bool has_bias(tlob_epilogue epilogue) {
     return traits->reads_bias || traits->writes_bgrad;
 }
 
-void tlob_product_key_init(tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+void tlob_product_key_init(tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                           const tlob_pick *pick) {
     bool batched = gemm->batch > 1, biased = has_bias(gemm->epilogue), aux = has_aux(gemm->epilogue);
     const float *c = tlob_product_c(gemm, x);
 
@@ -59,12 +60,14 @@ void tlob_product_key_init(tlob_product_key *key, const tlob_gemm *gemm, const t
     key->align_aux = aux ? alignment(x->aux) : 0;
     key->reads_c = gemm->beta != 0;
     key->in_place = c == x->d;
+    key->pick = pick;
 }
 
-bool tlob_product_key_fits(const tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+bool tlob_product_key_fits(const tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                           const tlob_pick *pick) {
     const float *c = tlob_product_c(gemm, x);
-    return key->align_a == alignment(x->a) && key->align_b == alignment(x->b) && key->align_c == alignment(c) &&
-           key->align_d == alignment(x->d) && key->in_place == (c == x->d) &&
+    return key->pick == pick && key->align_a == alignment(x->a) && key->align_b == alignment(x->b) &&
+           key->align_c == alignment(c) && key->align_d == alignment(x->d) && key->in_place == (c == x->d) &&
            (!key->align_bias || key->align_bias == alignment(tlob_product_bias(gemm, x))) &&
            (!key->align_aux || key->align_aux == alignment(x->aux));
 }

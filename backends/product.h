@@ -22,6 +22,7 @@ typedef struct tlob_product_key {
     int32_t align_aux;  /**< likewise; 0 without aux */
     int32_t reads_c;    /**< beta != 0: may be another kernel, which a warm call must have loaded */
     int32_t in_place;   /**< C is D: likewise */
+    const tlob_pick *pick; /**< the configuration that was asked for; NULL: the backend's own choice */
 } tlob_product_key;
 
 /** C as the vendor shall see it: D itself where beta is 0, because C may then be NULL. */
@@ -32,10 +33,12 @@ static inline const float *tlob_product_c(const tlob_gemm *gemm, const tlob_gemm
 /** What cublasLt calls the bias: that vector, or bgrad in its place; NULL where the epilogue has neither. */
 const void *tlob_product_bias(const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
-void tlob_product_key_init(tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+void tlob_product_key_init(tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                           const tlob_pick *pick);
 
-/** Whether a key of the same problem is that of these operands too: all that tlob_product_key_init takes from them. */
-bool tlob_product_key_fits(const tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+/** Whether a key of the same problem is that of these operands and this pick too: all that init takes besides. */
+bool tlob_product_key_fits(const tlob_product_key *key, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                           const tlob_pick *pick);
 
 /**
  * Open addressing with linear probing; grows, never shrinks; an entry is never dropped, for a captured graph used it.

@@ -30,50 +30,112 @@ tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows) {
     return tlob_fail(TLOB_ERR_ARGUMENT, "policy", "kind is %d, which is no tlob_policy_kind", (int)policy->kind);
 }
 
-static const char *decide_threshold(const tlob_policy *policy, const tlob_gemm *gemm, char *reason, size_t size) {
+/* --- problems whose form counts more than their backend ----------------------------------------------------------- */
+
+/** For small m and n, and sums so long that another form is faster, measured on an H200 with cuBLAS 13.1. */
+typedef struct form_rule {
+    const char *name;
+    int64_t most_m, most_n;
+    int64_t least_batch, most_batch;
+    int64_t least_k_tf32, least_k_fp32; /* for each product of the batch */
+    tlob_form form;
+    const char *why;
+} form_rule;
+
+/*
+ * dw_batch, the gradient of the weights of a batch: a split batch of none costs 9 ns (TF32) or 17 ns (FP32) for each k,
+ * a single product, which is split, 4.5 us and 0.15 or 0.25 ns. They are even at about k = 500 (270) for each product.
+ */
+static const form_rule form_rules[] = {
+    {"dw_batch", 64, 64, 2, 32, 500, 270, TLOB_FORM_LOOP, "which the library does not split"},
+};
+
+static const form_rule *find_form_rule(const tlob_gemm *g) {
+    for (size_t i = 0; i < sizeof(form_rules) / sizeof(form_rules[0]); i++) {
+        const form_rule *rule = &form_rules[i];
+        int64_t least_k = g->compute == TLOB_COMPUTE_FP32 ? rule->least_k_fp32 : rule->least_k_tf32;
+        if (g->epilogue == TLOB_EPILOGUE_NONE && g->batch >= rule->least_batch && g->batch <= rule->most_batch &&
+            g->m <= rule->most_m && g->n <= rule->most_n && g->k >= least_k * g->batch)
+            return rule;
+    }
+    return NULL;
+}
+
+/* --- policies ------------------------------------------------------------------------------------------------------ */
+
+/** Whole, the algorithm the backend's own choice. A name that is too long is cut, and then is no backend's. */
+static void set_method(tlob_method *method, const char *backend, tlob_form form) {
+    snprintf(method->backend, sizeof(method->backend), "%s", backend);
+    method->form = form;
+    method->n_configuration = 0;
+}
+
+static void decide_threshold(const tlob_policy *policy, const tlob_gemm *gemm, tlob_method *method, char *reason,
+                             size_t size) {
     int64_t threshold = policy->threshold ? policy->threshold : TLOB_THRESHOLD_DEFAULT;
     int64_t smallest = gemm->m < gemm->n ? gemm->m : gemm->n;
     smallest = gemm->k < smallest ? gemm->k : smallest;
     bool small = smallest < threshold;
-    if (reason)
-        snprintf(reason, size, "threshold: min(m, n, k) = %" PRId64 " is %s %" PRId64, smallest,
-                 small ? "below" : "at least", threshold);
-    return small ? "cublas_classic" : "cublaslt";
+    const form_rule *rule = find_form_rule(gemm);
+    set_method(method, small ? "cublas_classic" : "cublaslt", rule ? rule->form : TLOB_FORM_WHOLE);
+    if (!reason)
+        return;
+    int used = snprintf(reason, size, "threshold: min(m, n, k) = %" PRId64 " is %s %" PRId64, smallest,
+                        small ? "below" : "at least", threshold);
+    if (rule && used > 0 && (size_t)used < size)
+        snprintf(reason + used, size - (size_t)used, "; in form %s, by rule %s: k = %" PRId64 " of a batch of %" PRId64
+                 ", %s", tlob_form_name(rule->form), rule->name, gemm->k, gemm->batch, rule->why);
 }
 
-static const char *decide_callback(const tlob_policy *policy, tlob_rows rows, const tlob_gemm *gemm, char *reason,
-                                   size_t size) {
+static tlob_status decide_callback(const tlob_policy *policy, tlob_rows rows, const tlob_gemm *gemm,
+                                   tlob_method *method, char *reason, size_t size) {
     const char *why = NULL;
     const char *name = policy->decide(policy->user, gemm, &why);
-    if (!name) {
-        tlob_fail(TLOB_ERR_POLICY, "policy callback", "returned no backend%s%s", why ? ": " : "", why ? why : "");
-        return NULL;
-    }
+    if (!name)
+        return tlob_fail(TLOB_ERR_POLICY, "policy callback", "returned no backend%s%s", why ? ": " : "",
+                         why ? why : "");
     if (!tlob_row_find(rows, name)) {
         char names[320];
         tlob_row_names(rows, names, sizeof(names));
-        tlob_fail(TLOB_ERR_POLICY, "policy callback", "returned '%s', which is no backend; there are: %s", name, names);
-        return NULL;
+        return tlob_fail(TLOB_ERR_POLICY, "policy callback", "returned '%s', which is no backend; there are: %s", name,
+                         names);
     }
+    set_method(method, name, TLOB_FORM_WHOLE);
     if (reason)
         snprintf(reason, size, "callback: %s", why ? why : "no reason given");
-    return name;
+    return TLOB_OK;
 }
 
-const char *tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_gemm *gemm, char *reason,
-                               size_t size) {
+tlob_status tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_device_info *device,
+                               const tlob_gemm *gemm, bool aligned, tlob_method *method, char *reason, size_t size) {
+    (void)device, (void)aligned; /* for policies that know what was measured */
     switch (policy->kind) {
     case TLOB_POLICY_FIXED:
+        set_method(method, policy->backend, TLOB_FORM_WHOLE);
         if (reason)
             snprintf(reason, size, "fixed: always %s", policy->backend);
-        return policy->backend;
+        return TLOB_OK;
     case TLOB_POLICY_CALLBACK:
-        return decide_callback(policy, rows, gemm, reason, size);
+        return decide_callback(policy, rows, gemm, method, reason, size);
     case TLOB_POLICY_DEFAULT:
     case TLOB_POLICY_THRESHOLD:
         break;
     }
-    return decide_threshold(policy, gemm, reason, size);
+    decide_threshold(policy, gemm, method, reason, size);
+    return TLOB_OK;
+}
+
+tlob_status tlob_policy_miss(const tlob_context *ctx, const tlob_gemm *gemm, tlob_method *method, char *reason,
+                             size_t size) {
+    (void)ctx, (void)gemm, (void)method, (void)reason, (void)size; /* no policy here decides on a configuration */
+    return TLOB_ERR_UNSUPPORTED;
+}
+
+void tlob_choice_tell(const tlob_method *method, const tlob_backend_ops *ops, tlob_choice *choice) {
+    snprintf(choice->backend, sizeof(choice->backend), "%s", method->backend);
+    choice->built = !ops->missing;
+    choice->form = method->form;
+    tlob_configuration_print(method, choice->configuration, sizeof(choice->configuration));
 }
 
 tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *gemm, tlob_choice *choice) {
@@ -88,25 +150,31 @@ tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *ge
         return status;
 
     tlob_choice found = {0};
-    const char *name = tlob_policy_decide(policy, none, gemm, found.reason, sizeof(found.reason));
-    if (!name)
-        return TLOB_ERR_POLICY;
-    snprintf(found.backend, sizeof(found.backend), "%s", name);
-    found.built = !tlob_row_find(none, name)->missing;
+    tlob_method method;
+    status = tlob_policy_decide(policy, none, NULL, gemm, true, &method, found.reason, sizeof(found.reason));
+    if (status != TLOB_OK)
+        return status;
+    tlob_choice_tell(&method, tlob_row_find(none, method.backend), &found);
     *choice = found;
     return TLOB_OK;
 }
 
-int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, char *reason, size_t size,
-                tlob_status *status) {
+int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, bool aligned, tlob_method *method,
+                char *reason, size_t size, tlob_status *status) {
     int index;
     bool explicitly = name != NULL;
-    if (explicitly && reason)
-        snprintf(reason, size, "named by the caller");
-    if (!explicitly &&
-        !(name = tlob_policy_decide(&ctx->settings.policy, tlob_context_rows(ctx), gemm, reason, size))) {
-        *status = TLOB_ERR_POLICY;
-        return -1;
+    if (explicitly) {
+        set_method(method, name, TLOB_FORM_WHOLE);
+        if (reason)
+            snprintf(reason, size, "named by the caller");
+    } else {
+        static const tlob_device_info host = {.name = "host"};
+        const tlob_device_info *device = ctx->space->memory == TLOB_MEMORY_HOST ? &host : &ctx->device;
+        *status = tlob_policy_decide(&ctx->settings.policy, tlob_context_rows(ctx), device, gemm, aligned, method,
+                                     reason, size);
+        if (*status != TLOB_OK)
+            return -1;
+        name = method->backend;
     }
     if (tlob_context_backend(ctx, name, &index))
         return index;

@@ -13,12 +13,17 @@ static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory
     return ops->missing ? ops->missing : tlob_unsupported(ops, deterministic, gemm, x);
 }
 
+/* The one that is picked is asked for what the form makes of the problem. */
 static void consider(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x, tlob_explanation *e) {
     tlob_candidate *candidate = &e->candidate[e->candidates++];
-    const char *obstacle = find_obstacle(ops, memory, deterministic, gemm, x);
-    snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
     candidate->picked = !strcmp(ops->name, e->choice.backend);
+    const tlob_form form = candidate->picked ? e->choice.form : TLOB_FORM_WHOLE;
+    const char *obstacle = tlob_form_obstacle(form, gemm);
+    const tlob_gemm part = obstacle ? *gemm : tlob_form_part(form, gemm);
+    if (!obstacle)
+        obstacle = find_obstacle(ops, memory, deterministic, &part, x);
+    snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
     candidate->able = !obstacle;
     if (obstacle)
         snprintf(candidate->why, sizeof(candidate->why), "%.199s", obstacle);
@@ -57,10 +62,11 @@ tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memo
 }
 
 /* That a backend cannot say how is no failure of the product or the question: it is part of the answer. */
-void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                   tlob_lane_plan *plan) {
+void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_method *method, const tlob_gemm *gemm,
+                   const tlob_gemm_operands *x, tlob_lane_plan *plan) {
     const tlob_error before = *tlob_last_error();
-    if (ops->describe(lane, gemm, x, plan) != TLOB_OK) {
+    const tlob_gemm part = tlob_form_part(method->form, gemm);
+    if (ops->describe(lane, &part, x, method->configuration, method->n_configuration, plan) != TLOB_OK) {
         snprintf(plan->algorithm, sizeof(plan->algorithm), "not known: %.110s", tlob_last_error()->message);
         plan->workspace_bytes = 0;
         plan->cached = false;
@@ -70,15 +76,18 @@ void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm
 }
 
 /* How the backend would do it. With what is not known of the operands taken as apart and aligned to 256 bytes. */
-static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                            tlob_explanation *e) {
+static tlob_status describe(tlob_stream *stream, int index, const tlob_method *method, const tlob_gemm *gemm,
+                            const tlob_gemm_operands *x, tlob_explanation *e) {
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     const char *unknown = NULL;
-    if (tlob_unsupported(ops, stream->ctx->settings.deterministic, gemm, x)) /* first, for so does tlob_gemm_run */
+    bool able = true;
+    for (int i = 0; i < e->candidates; i++)
+        able = able && (e->candidate[i].able || !e->candidate[i].picked);
+    if (!able) /* first, for so does tlob_gemm_run */
         unknown = "none: the backend cannot do the problem";
     else if (gemm->m == 0 || gemm->n == 0 || gemm->batch == 0)
         unknown = "none: there is nothing to compute";
-    else if (gemm->k == 0 || gemm->alpha == 0.0f)
+    else if (!tlob_has_product(gemm))
         unknown = "none: without a product, libtlob's own kernels do the rest";
     else if (!ops->describe)
         unknown = "not known: the backend does not tell";
@@ -92,7 +101,7 @@ static tlob_status describe(tlob_stream *stream, int index, const tlob_gemm *gem
     tlob_status status = tlob_enter(stream->ctx, &previous);
     if (status != TLOB_OK)
         return status;
-    tlob_describe(ops, stream->lanes[index], gemm, x ? x : &none, &plan);
+    tlob_describe(ops, stream->lanes[index], method, gemm, x ? x : &none, &plan);
     tlob_leave(stream->ctx, previous);
     memcpy(e->algorithm, plan.algorithm, sizeof(e->algorithm));
     e->workspace_bytes = plan.workspace_bytes;
@@ -114,13 +123,14 @@ tlob_status tlob_gemm_explain(tlob_stream *stream, const tlob_gemm *gemm, const 
     tlob_gemm g = *gemm;
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = ctx->settings.compute;
-    int index = tlob_choose(ctx, NULL, &g, e.choice.reason, sizeof(e.choice.reason), &status);
+    tlob_method method;
+    bool aligned = tlob_operand_layout(&g, x) & TLOB_LAYOUT_ALIGNED;
+    int index = tlob_choose(ctx, NULL, &g, aligned, &method, e.choice.reason, sizeof(e.choice.reason), &status);
     if (index < 0)
         return status;
-    snprintf(e.choice.backend, sizeof(e.choice.backend), "%s", ctx->backends[index]->name);
-    e.choice.built = true;
+    tlob_choice_tell(&method, ctx->backends[index], &e.choice);
     consider_all(tlob_context_rows(ctx), ctx->space->memory, ctx->settings.deterministic, &g, x, &e);
-    status = describe(stream, index, &g, x, &e);
+    status = describe(stream, index, &method, &g, x, &e);
     if (status == TLOB_OK)
         *explanation = e;
     return status;

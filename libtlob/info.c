@@ -63,7 +63,8 @@ tlob_status tlob_context_supports(const tlob_context *ctx, const char *backend, 
     tlob_gemm g = *gemm;
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = ctx->settings.compute;
-    int index = tlob_choose(ctx, backend, &g, NULL, 0, &status);
+    tlob_method method;
+    int index = tlob_choose(ctx, backend, &g, true, &method, NULL, 0, &status);
     if (index < 0)
         return status;
     const char *why = tlob_unsupported(ctx->backends[index], ctx->settings.deterministic, &g, NULL);

@@ -173,11 +173,14 @@ bool tlob_enter_to_free(const tlob_context *ctx, tlob_visit *visit);
 
 void tlob_leave_cold(const tlob_context *ctx, const tlob_visit *visit);
 
-/** A problem that has passed every check, the backend that runs it, and the operands that it last ran with. */
+/** A problem that has passed every check, how it is done, and the operands that it last ran with. */
 typedef struct tlob_known {
     tlob_gemm gemm;                  /**< as the caller gave it */
     bool named;                      /**< whether the caller named the backend */
+    uint8_t layout;                  /**< of the operands for which the policy decided: see tlob_layout */
     int index;                       /**< of the backend; -1 in an empty entry */
+    tlob_form form;                  /**< in which it is done */
+    const tlob_pick *pick;           /**< the backend's: the configuration; NULL: it chooses by itself */
     void *memo;                      /**< the backend's: see TLOB_GEMM_FN */
     tlob_gemm_operands x;            /**< checked; d is NULL before the first run */
 } tlob_known;
@@ -256,16 +259,39 @@ void tlob_row_names(tlob_rows rows, char *text, size_t size);
 
 /* --- dispatch (dispatch.c, explain.c) ------------------------------------------------------------------------------- */
 
-/** The backend's name by `policy`, or NULL after recording an error; fills `reason` (if not NULL) with words. */
-const char *tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_gemm *gemm, char *reason,
-                               size_t size);
+/** What of its operands a decision may look at, as bits. */
+typedef enum tlob_layout {
+    TLOB_LAYOUT_ALIGNED = 1,  /**< every matrix, vector and aux that counts is aligned to 16 bytes */
+    TLOB_LAYOUT_IN_PLACE = 2, /**< C is read, and is D */
+} tlob_layout;
+
+/**
+ * What `policy` decides: the method, and `reason` (if not NULL) with words. device: NULL where it is not known. Allocates
+ * nothing. Errors: POLICY.
+ */
+tlob_status tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_device_info *device,
+                               const tlob_gemm *gemm, bool aligned, tlob_method *method, char *reason, size_t size);
+
+/**
+ * The backend has refused the configuration of `*method`, which `policy` has decided on, when the problem first needed
+ * it: UNSUPPORTED is recorded. Either that error again, or by the policy's rule for such misses another method without a
+ * configuration, and the reason.
+ */
+tlob_status tlob_policy_miss(const tlob_context *ctx, const tlob_gemm *gemm, tlob_method *method, char *reason,
+                             size_t size);
+
+/** What a method of backend `ops` amounts to in a choice: all but the reason. */
+void tlob_choice_tell(const tlob_method *method, const tlob_backend_ops *ops, tlob_choice *choice);
 
 /** Whether a policy is well-formed: ARGUMENT, UNKNOWN_NAME. */
 tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows);
 
-/** The backend of `ctx` that runs `gemm`: `name`, or where that is NULL what the policy chooses. -1 after an error. */
-int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, char *reason, size_t size,
-                tlob_status *status);
+/**
+ * The method by which `ctx` does `gemm`: whole on the backend `name`, or where that is NULL what the policy decides.
+ * Returns the backend's index, or -1 after an error.
+ */
+int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, bool aligned, tlob_method *method,
+                char *reason, size_t size, tlob_status *status);
 
 /**
  * NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. x: NULL where not known yet.
@@ -274,9 +300,46 @@ int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm
 const char *tlob_unsupported(const tlob_backend_ops *ops, bool deterministic, const tlob_gemm *gemm,
                              const tlob_gemm_operands *x);
 
-/** How `ops` would do a problem, always terminated; a failure becomes the answer and no last error. */
-void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                   tlob_lane_plan *plan);
+/**
+ * How `ops` does what the form of `method` makes of `gemm`, always terminated; a failure becomes the answer and no last
+ * error.
+ */
+void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_method *method, const tlob_gemm *gemm,
+                   const tlob_gemm_operands *x, tlob_lane_plan *plan);
+
+/* --- methods (method.c) --------------------------------------------------------------------------------------------- */
+
+/** ARGUMENT for a method that is not well formed; which backends there are is not looked at. */
+tlob_status tlob_method_check(const tlob_method *method, const char *operation);
+
+/** "id 21 tile 15 split_k 4", without what is 0; empty where the backend chooses by itself. */
+void tlob_configuration_print(const tlob_method *method, char *text, size_t size);
+
+/* --- forms (form.c) ------------------------------------------------------------------------------------------------- */
+
+/** The problem that a backend is given of `gemm`, for which the form has no obstacle. */
+tlob_gemm tlob_form_part(tlob_form form, const tlob_gemm *gemm);
+
+/** Runs a problem with a product on backend `index`, with the device current. `*memo` belongs to the part. */
+tlob_status tlob_form_run(tlob_stream *stream, int index, tlob_form form, const tlob_pick *pick, const tlob_gemm *gemm,
+                          const tlob_gemm_operands *x, void **memo);
+
+/** Has backend `index` take the configuration of `method`, for all that the form will ask of it. As its slot `adopt`. */
+tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *method, const tlob_gemm *gemm,
+                            const tlob_gemm_operands *x, const tlob_pick **pick);
+
+/** The epilogue of `gemm` on D = z, by the kernel of the memory space. */
+tlob_status tlob_form_finish(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
+/* --- operands (run.c) ----------------------------------------------------------------------------------------------- */
+
+/** Bits of tlob_layout; x may be NULL: aligned and apart. */
+unsigned tlob_operand_layout(const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
+/** Whether op(A) op(B) counts, and there is a D to put it into. */
+static inline bool tlob_has_product(const tlob_gemm *g) {
+    return g->m > 0 && g->n > 0 && g->k > 0 && g->batch > 0 && g->alpha != 0.0f;
+}
 
 /* --- settings (config.c, settings.c) -------------------------------------------------------------------------------- */
 
@@ -325,7 +388,7 @@ void tlob_trace_close(tlob_context *ctx);
 /** Hands a record to the callback and appends it to the file. */
 void tlob_trace_write(tlob_stream *stream, const tlob_trace *trace);
 
-/* --- sizes (gemm.c) ------------------------------------------------------------------------------------------------- */
+/* --- sizes ------------------------------------------------------------------------------------------------------- */
 
 /** a * b into *product; false if either is negative or the product overflows int64. Every size product goes through it. */
 static inline bool tlob_mul(int64_t a, int64_t b, int64_t *product) {

@@ -64,6 +64,8 @@ static const char *find_fault(const tlob_backend_ops *ops) {
         return "attach and detach go together";
     if (!ops->list_algorithms != !ops->offer_algorithm || (ops->list_algorithms && !ops->attach))
         return "list_algorithms and offer_algorithm go together, and need attach";
+    if (!ops->propose != !ops->adopt)
+        return "propose and adopt go together";
     return NULL;
 }
 

@@ -113,6 +113,7 @@ static void format_line(line *l, const tlob_trace *trace, bool after_torn) {
     put_string(l, "compute", tlob_compute_name(g->compute));
     put_string(l, "epilogue", tlob_epilogue_get_traits(g->epilogue)->name);
     put_string(l, "backend", trace->backend);
+    put_string(l, "form", tlob_form_name(trace->form));
     put_string(l, "algorithm", trace->algorithm);
     put(l, ", \"workspace_bytes\": %zu", trace->workspace_bytes);
     put(l, ", \"deterministic\": %s", trace->deterministic ? "true" : "false");

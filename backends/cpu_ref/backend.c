@@ -52,8 +52,9 @@ static TLOB_GEMM_FN(run) {
 }
 
 /* Nothing to choose and nothing to keep. */
-static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan) {
-    (void)lane, (void)gemm, (void)x;
+static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                            const tlob_algorithm_field *fields, int count, tlob_lane_plan *plan) {
+    (void)lane, (void)gemm, (void)x, (void)fields, (void)count;
     *plan = (tlob_lane_plan){.algorithm = "plain loops in double, k ascending"};
     return TLOB_OK;
 }

@@ -174,9 +174,9 @@ static tlob_status run_cold(tlob_lane *lane, const tlob_product_key *key, const 
 /* One function for the three slots: batch and epilogue are read from the problem. */
 static TLOB_GEMM_FN(run) {
     tlob_product_key *ran = *memo;
-    if (!ran || !tlob_product_key_fits(ran, gemm, x)) {
+    if (!ran || !tlob_product_key_fits(ran, gemm, x, NULL)) {
         tlob_product_key key;
-        tlob_product_key_init(&key, gemm, x);
+        tlob_product_key_init(&key, gemm, x, NULL);
         ran = tlob_product_table_get(&lane->ran, &key);
         if (!ran) {
             tlob_status status = run_cold(lane, &key, gemm, x, &ran);
@@ -190,8 +190,9 @@ static TLOB_GEMM_FN(run) {
 }
 
 /* There is no plan: cuBLAS chooses anew in each call. */
-static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan) {
-    (void)lane, (void)gemm, (void)x;
+static tlob_status describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                            const tlob_algorithm_field *fields, int count, tlob_lane_plan *plan) {
+    (void)lane, (void)gemm, (void)x, (void)fields, (void)count;
     *plan = (tlob_lane_plan){.algorithm = "chosen inside cuBLAS, which does not tell"};
     return TLOB_OK;
 }

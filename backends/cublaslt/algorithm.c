@@ -18,8 +18,9 @@ typedef struct entry {
 } entry;
 
 struct tlob_shared {
-    pthread_mutex_t lock; /**< guards all below; taken when a plan is built, never on a warm call */
+    bool deterministic; /**< else the table stays empty */
     int multiprocessors;
+    pthread_mutex_t lock; /**< guards all below; taken when a plan is built, never on a warm call */
     tlob_log_fn log;
     void *log_user;
     entry **entries; /**< sorted by key */
@@ -82,7 +83,8 @@ enum {
     CONFIG_FIELDS = sizeof(config_fields) / sizeof(config_fields[0]),
 };
 
-_Static_assert((int)KEY_FIELDS <= TLOB_ALGORITHM_FIELDS_MAX, "they fit into an entry");
+_Static_assert((int)KEY_FIELDS <= TLOB_ALGORITHM_FIELDS_MAX && (int)CONFIG_FIELDS <= TLOB_METHOD_FIELDS_MAX,
+               "they fit into an entry, and into a method");
 
 static int64_t get(const void *object, const field *f) {
     int64_t wide = 0;
@@ -112,14 +114,26 @@ static int compare(const void *a, const void *b, const field *fields, int count)
     return 0;
 }
 
+int tlob_algo_compare(const tlob_algo_config *a, const tlob_algo_config *b) {
+    return compare(a, b, config_fields, CONFIG_FIELDS);
+}
+
 static bool same_config(const tlob_algo_config *a, const tlob_algo_config *b) {
-    return compare(a, b, config_fields, CONFIG_FIELDS) == 0;
+    return tlob_algo_compare(a, b) == 0;
 }
 
 static int tell_fields(const void *object, const field *fields, int count, tlob_algorithm_field *to) {
     for (int i = 0; i < count; i++)
         to[i] = (tlob_algorithm_field){fields[i].name, get(object, &fields[i])};
     return count;
+}
+
+int tlob_algo_tell_config(const tlob_algo_config *config, tlob_algorithm_field *fields) {
+    return tell_fields(config, config_fields, CONFIG_FIELDS, fields);
+}
+
+int tlob_algo_multiprocessors(const tlob_shared *shared) {
+    return shared->multiprocessors;
 }
 
 /** "id 21 tile 15 ...": a configuration in a line, without what is 0. */
@@ -186,13 +200,12 @@ static entry *find_or_add(tlob_shared *shared, const tlob_algo_key *key) {
 
 tlob_status tlob_algo_attach(tlob_shared **shared, const tlob_shared_params *params) {
     *shared = NULL;
-    if (!params->deterministic)
-        return TLOB_OK;
     tlob_shared *made = calloc(1, sizeof(*made));
     if (!made)
         return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "attach", 0, NULL, NULL,
                                  "no host memory for a table of algorithms");
     pthread_mutex_init(&made->lock, NULL);
+    made->deterministic = params->deterministic;
     made->multiprocessors = params->multiprocessors > 0 ? params->multiprocessors : 1;
     made->log = params->log;
     made->log_user = params->log_user;
@@ -237,8 +250,6 @@ static void tell(const entry *e, tlob_algorithm_state state, const tlob_algo_con
 }
 
 void tlob_algo_list(tlob_shared *shared, tlob_algorithm_fn visit, void *user) {
-    if (!shared)
-        return;
     pthread_mutex_lock(&shared->lock);
     for (size_t i = 0; i < shared->count; i++) {
         const entry *e = shared->entries[i];
@@ -280,6 +291,12 @@ static bool take_fields(const tlob_algorithm_field *given, int n_given, const fi
     return true;
 }
 
+bool tlob_algo_take_config(const tlob_algorithm_field *fields, int count, tlob_algo_config *config, char *why,
+                           size_t size) {
+    memset(config, 0, sizeof(*config));
+    return take_fields(fields, count, config_fields, CONFIG_FIELDS, config, why, size);
+}
+
 /** Under the lock. */
 static bool keep_promise(tlob_shared *shared, const tlob_algo_key *key, const tlob_algo_config *config,
                          const char *source, char *why, size_t size) {
@@ -311,8 +328,7 @@ bool tlob_algo_offer(tlob_shared *shared, const tlob_algorithm *given, char *why
     tlob_algo_config config;
     int64_t version = (int64_t)cublasLtGetVersion();
     memset(&key, 0, sizeof(key));
-    memset(&config, 0, sizeof(config));
-    if (!shared)
+    if (!shared->deterministic)
         return snprintf(why, size, "the context is not deterministic"), false;
     if (given->library != version)
         return snprintf(why, size, "it is for version %" PRId64 " of cuBLASLt, and this is %" PRId64, given->library,
@@ -321,7 +337,7 @@ bool tlob_algo_offer(tlob_shared *shared, const tlob_algorithm *given, char *why
         return snprintf(why, size, "it follows order %" PRId64 ", and this libtlob follows order %d", given->order,
                         TLOB_ALGO_ORDER), false;
     if (!take_fields(given->key, given->n_key, key_fields, KEY_FIELDS, &key, why, size) ||
-        !take_fields(given->configuration, given->n_configuration, config_fields, CONFIG_FIELDS, &config, why, size))
+        !tlob_algo_take_config(given->configuration, given->n_configuration, &config, why, size))
         return false;
     pthread_mutex_lock(&shared->lock);
     bool kept = keep_promise(shared, &key, &config, given->source, why, size);

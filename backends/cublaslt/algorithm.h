@@ -23,6 +23,19 @@ typedef struct tlob_algo_config {
     int64_t workspace_bytes; /**< that it uses */
 } tlob_algo_config;
 
+/** Order by attributes; 0 for equal ones. */
+int tlob_algo_compare(const tlob_algo_config *a, const tlob_algo_config *b);
+
+/** The attributes as fields, at most TLOB_ALGORITHM_FIELDS_MAX; returns how many. */
+int tlob_algo_tell_config(const tlob_algo_config *config, tlob_algorithm_field *fields);
+
+/** Attributes from fields: each must be there once, and none that is not known. False: `why` has the reason. */
+bool tlob_algo_take_config(const tlob_algorithm_field *fields, int count, tlob_algo_config *config, char *why,
+                           size_t size);
+
+/** How many multiprocessors the device has, at least 1. */
+int tlob_algo_multiprocessors(const tlob_shared *shared);
+
 /**
  * Chooses the algorithm of a plan whose descriptors are made: from the lanes' table, or by the function above. Threads
  * that ask for one key at once get one answer, found once.

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cublaslt/algorithm.h"
+#include "backends/cublaslt/pick.h"
 
 static void version(char *text, size_t size) {
     int v = (int)cublasLtGetVersion();
@@ -13,6 +13,7 @@ static void close_lane(tlob_lane *lane) {
     if (!lane)
         return;
     tlob_product_table_free(&lane->plans);
+    tlob_pick_free_all(lane);
     if (lane->handle)
         cublasLtDestroy(lane->handle);
     free(lane);
@@ -68,7 +69,7 @@ static bool supports(const tlob_gemm *g, const char **why) {
 /* One function for the three slots: batch and epilogue are part of the plan. */
 static TLOB_GEMM_FN(run) {
     tlob_plan *plan = *memo;
-    tlob_status status = tlob_plan_get(lane, gemm, x, &plan);
+    tlob_status status = tlob_plan_get(lane, gemm, x, pick, &plan);
     if (status != TLOB_OK)
         return status;
     *memo = plan;
@@ -99,6 +100,8 @@ const tlob_backend_ops tlob_cublaslt_ops = {
     .close = close_lane,
     .supports = supports,
     .describe = tlob_plan_describe,
+    .propose = tlob_pick_propose,
+    .adopt = tlob_pick_adopt,
     .sgemm = run,
     .sgemm_strided_batched = run,
     .matmul_bias = run,

@@ -1,9 +1,10 @@
-#include "backends/cublaslt/algorithm.h"
+#include "backends/cublaslt/pick.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const char query[] = "cublasLtMatmulAlgoGetHeuristic";
 static const char advice_other[] = "nothing else was tried; choose another backend by the policy or tlob_gemm_run_on";
 
 tlob_status tlob_cublaslt_fail(cublasStatus_t code, const char *call, const tlob_gemm *gemm, const char *advice) {
@@ -176,21 +177,26 @@ const char *tlob_plan_why_denied(const tlob_plan *plan) {
     return NULL;
 }
 
-/** Asks the heuristic for one algorithm. Success is believed only with a result whose own state is success too. */
-static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm) {
-    static const char query[] = "cublasLtMatmulAlgoGetHeuristic";
+tlob_status tlob_plan_query(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, int wanted,
+                            cublasLtMatmulHeuristicResult_t *results, int *found) {
     cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-
+    *found = 0;
     cublasStatus_t code = prefer(&preference, &plan->key, lane->params.workspace_bytes);
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatmulPreferenceSetAttribute", gemm, NULL);
-    memset(&result, 0, sizeof(result));
+    memset(results, 0, (size_t)wanted * sizeof(*results));
     code = cublasLtMatmulAlgoGetHeuristic(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c,
-                                          &preference, 1, &result, &found);
-    if (code != CUBLAS_STATUS_SUCCESS)
-        return tlob_cublaslt_fail(code, query, gemm, NULL);
+                                          &preference, wanted, results, found);
+    return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK : tlob_cublaslt_fail(code, query, gemm, NULL);
+}
+
+/** Asks the heuristic for one algorithm. Success is believed only with a result whose own state is success too. */
+static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm) {
+    cublasLtMatmulHeuristicResult_t result;
+    int found;
+    tlob_status status = tlob_plan_query(lane, plan, gemm, 1, &result, &found);
+    if (status != TLOB_OK)
+        return status;
     if (found < 1)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, query, 0, NULL, gemm,
                                  "the library knows no algorithm for this problem; %s", advice_other);
@@ -207,9 +213,9 @@ static tlob_status choose_algorithm(tlob_lane *lane, tlob_plan *plan, const tlob
     return TLOB_OK;
 }
 
-/** Builds a plan in zeroed memory that stays where it is. Not in a capture: a query would fail, or spoil it. */
-static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_product_key *key, const tlob_gemm *gemm,
-                         const tlob_gemm_operands *x) {
+/** All but the algorithm. */
+static tlob_status build_frame(tlob_lane *lane, tlob_plan *plan, const tlob_product_key *key, const tlob_gemm *gemm,
+                               const tlob_gemm_operands *x) {
     plan->key = *key;
     tlob_status cold = tlob_product_refuse_capture(lane->params.cuda_stream, TLOB_CUBLASLT_NAME, gemm);
     if (cold != TLOB_OK)
@@ -220,9 +226,39 @@ static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_product_ke
     if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtMatmulDescSetAttribute", gemm, NULL);
     code = describe_matrices(plan);
-    if (code != CUBLAS_STATUS_SUCCESS)
-        return tlob_cublaslt_fail(code, "cublasLtMatrixLayoutSetAttribute", gemm, NULL);
-    return lane->params.deterministic ? tlob_algo_choose(lane, plan, gemm) : choose_algorithm(lane, plan, gemm);
+    return code == CUBLAS_STATUS_SUCCESS ? TLOB_OK
+                                         : tlob_cublaslt_fail(code, "cublasLtMatrixLayoutSetAttribute", gemm, NULL);
+}
+
+/** Builds a plan in zeroed memory that stays where it is. Not in a capture: a query would fail, or spoil it. */
+static tlob_status build(tlob_lane *lane, tlob_plan *plan, const tlob_product_key *key, const tlob_gemm *gemm,
+                         const tlob_gemm_operands *x) {
+    tlob_status status = build_frame(lane, plan, key, gemm, x);
+    if (status != TLOB_OK)
+        return status;
+    return key->pick                    ? tlob_pick_apply(lane, plan, gemm)
+           : lane->params.deterministic ? tlob_algo_choose(lane, plan, gemm)
+                                        : choose_algorithm(lane, plan, gemm);
+}
+
+/**
+ * With what is not known of the operands put in place: the workspace is as aligned as any allocation, is neither NULL
+ * nor D, and nothing is written to it.
+ */
+static tlob_gemm_operands complete(const tlob_lane *lane, const tlob_gemm_operands *x) {
+    tlob_gemm_operands some = *x;
+    some.c = x->c ? x->c : lane->params.workspace;
+    some.bias = x->bias ? x->bias : lane->params.workspace;
+    some.bgrad = x->bgrad ? x->bgrad : lane->params.workspace;
+    some.aux = x->aux ? x->aux : lane->params.workspace;
+    return some;
+}
+
+tlob_status tlob_plan_frame(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    const tlob_gemm_operands some = complete(lane, x);
+    tlob_product_key key;
+    tlob_product_key_init(&key, gemm, &some, NULL);
+    return build_frame(lane, plan, &key, gemm, &some);
 }
 
 /* --- looking one up -------------------------------------------------------------------------------------------- */
@@ -254,11 +290,19 @@ static tlob_status make(tlob_lane *lane, const tlob_product_key *key, const tlob
     return TLOB_OK;
 }
 
-tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_plan **plan) {
+tlob_status tlob_plan_warm(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, const tlob_pick *pick) {
+    tlob_product_key key;
+    tlob_plan *plan;
+    tlob_product_key_init(&key, gemm, x, pick);
+    return cached(lane, &key) ? TLOB_OK : make(lane, &key, gemm, x, &plan);
+}
+
+tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, const tlob_pick *pick,
+                          tlob_plan **plan) {
     tlob_plan *found = *plan;
-    if (!found || !tlob_product_key_fits(&found->key, gemm, x)) {
+    if (!found || !tlob_product_key_fits(&found->key, gemm, x, pick)) {
         tlob_product_key key;
-        tlob_product_key_init(&key, gemm, x);
+        tlob_product_key_init(&key, gemm, x, pick);
         found = cached(lane, &key);
         if (!found)
             return make(lane, &key, gemm, x, plan);
@@ -335,19 +379,21 @@ static void tell(const tlob_plan *plan, bool deterministic, tlob_lane_plan *told
 }
 
 tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                               tlob_lane_plan *told) {
-    /* The workspace is as aligned as any allocation, is neither NULL nor D, and nothing is written to it here. */
-    tlob_gemm_operands some = *x;
-    some.c = x->c ? x->c : lane->params.workspace;
-    some.bias = x->bias ? x->bias : lane->params.workspace;
-    some.bgrad = x->bgrad ? x->bgrad : lane->params.workspace;
-    some.aux = x->aux ? x->aux : lane->params.workspace;
+                               const tlob_algorithm_field *fields, int count, tlob_lane_plan *told) {
+    const tlob_gemm_operands some = complete(lane, x);
+    const tlob_pick *pick = NULL;
+    tlob_pick given;
+    tlob_status status = count ? tlob_pick_init(&given, fields, count, gemm) : TLOB_OK;
+    if (status != TLOB_OK)
+        return status;
+    if (count && !(pick = tlob_pick_find(lane, &given)))
+        pick = &given;
 
     tlob_product_key key;
-    tlob_product_key_init(&key, gemm, &some);
+    tlob_product_key_init(&key, gemm, &some, pick);
     const tlob_plan *found = cached(lane, &key);
     tlob_plan made = {0};
-    tlob_status status = found ? TLOB_OK : build(lane, &made, &key, gemm, &some);
+    status = found ? TLOB_OK : build(lane, &made, &key, gemm, &some);
     if (status != TLOB_OK)
         return status;
     tell(found ? found : &made, lane->params.deterministic, told);

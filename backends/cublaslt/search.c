@@ -1,5 +1,6 @@
 #include "backends/cublaslt/search.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,29 +41,55 @@ static cublasStatus_t init(cublasLtHandle_t handle, const tlob_product_key *key,
                                   CUDA_R_32F, id, algo);
 }
 
+/** All attributes of a configuration but its number, which makes it, and what they are in a tlob_algo_config. */
+static const struct {
+    cublasLtMatmulAlgoConfigAttributes_t attribute;
+    size_t member;
+    size_t size;
+} attributes[] = {
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, offsetof(tlob_algo_config, tile), 4},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, offsetof(tlob_algo_config, stages), 4},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, offsetof(tlob_algo_config, split_k), 4},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, offsetof(tlob_algo_config, reduction), 4},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, offsetof(tlob_algo_config, swizzle), 4},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, offsetof(tlob_algo_config, custom), 4},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, offsetof(tlob_algo_config, inner_shape), 2},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, offsetof(tlob_algo_config, cluster_shape), 2},
+};
+
+enum { ATTRIBUTES = sizeof(attributes) / sizeof(attributes[0]) };
+
 static cublasStatus_t configure(cublasLtMatmulAlgo_t *algo, const tlob_algo_config *c) {
-    const struct {
-        cublasLtMatmulAlgoConfigAttributes_t attribute;
-        int64_t value;
-        size_t size;
-    } attributes[] = {
-        {CUBLASLT_ALGO_CONFIG_TILE_ID, c->tile, 4},
-        {CUBLASLT_ALGO_CONFIG_STAGES_ID, c->stages, 4},
-        {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, c->split_k, 4},
-        {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, c->reduction, 4},
-        {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, c->swizzle, 4},
-        {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, c->custom, 4},
-        {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, c->inner_shape, 2},
-        {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, c->cluster_shape, 2},
-    };
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
-    for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]) && code == CUBLAS_STATUS_SUCCESS; i++) {
-        uint32_t wide = (uint32_t)attributes[i].value;
-        uint16_t narrow = (uint16_t)attributes[i].value;
+    for (int i = 0; i < ATTRIBUTES && code == CUBLAS_STATUS_SUCCESS; i++) {
+        int64_t member;
+        memcpy(&member, (const char *)c + attributes[i].member, sizeof(member));
+        uint32_t wide = (uint32_t)member;
+        uint16_t narrow = (uint16_t)member;
         const void *value = attributes[i].size == 4 ? (const void *)&wide : (const void *)&narrow;
         code = cublasLtMatmulAlgoConfigSetAttribute(algo, attributes[i].attribute, value, attributes[i].size);
     }
     return code;
+}
+
+static int64_t read_attribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute,
+                              size_t size) {
+    uint32_t wide = 0;
+    uint16_t narrow = 0;
+    size_t written;
+    void *value = size == 4 ? (void *)&wide : (void *)&narrow;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algo, attribute, value, size, &written) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return size == 4 ? (int64_t)wide : (int64_t)narrow;
+}
+
+void tlob_algo_read(const cublasLtMatmulAlgo_t *algo, tlob_algo_config *config) {
+    memset(config, 0, sizeof(*config));
+    config->id = read_attribute(algo, CUBLASLT_ALGO_CONFIG_ID, 4);
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        int64_t value = read_attribute(algo, attributes[i].attribute, attributes[i].size);
+        memcpy((char *)config + attributes[i].member, &value, sizeof(value));
+    }
 }
 
 tlob_status tlob_algo_make(cublasLtHandle_t handle, tlob_plan *plan, const tlob_algo_config *config,
@@ -117,16 +144,21 @@ static bool aligned(uint32_t needed, int32_t pointer, int64_t ld, int64_t stride
                            stride % (needed / size ? needed / size : 1) == 0);
 }
 
-/** Whether an algorithm may compute this product at all, and with the roundings that its mode allows. */
-static bool admissible(const caps *c, const tlob_product_key *key) {
+/** Why an algorithm must not compute this product, or not with the roundings that its mode allows; NULL: it may. */
+static const char *find_obstacle(const caps *c, const tlob_product_key *key) {
     const uint64_t inputs = c->numerics & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK;
     const uint64_t allowed = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F |
                              (key->compute == TLOB_COMPUTE_TF32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 : 0);
-    return inputs && !(inputs & ~allowed) && (c->out_of_place || key->in_place || !key->reads_c) &&
-           aligned(c->align[0], key->align_a, key->lda, key->stride_a) &&
-           aligned(c->align[1], key->align_b, key->ldb, key->stride_b) &&
-           aligned(c->align[2], key->align_c, key->ldc, key->stride_c) &&
-           aligned(c->align[3], key->align_d, key->ldc, key->stride_c);
+    if (!inputs || inputs & ~allowed)
+        return "the algorithm may round its inputs more than the compute mode allows";
+    if (!c->out_of_place && !key->in_place && key->reads_c)
+        return "the algorithm wants C to be D";
+    if (!aligned(c->align[0], key->align_a, key->lda, key->stride_a) ||
+        !aligned(c->align[1], key->align_b, key->ldb, key->stride_b) ||
+        !aligned(c->align[2], key->align_c, key->ldc, key->stride_c) ||
+        !aligned(c->align[3], key->align_d, key->ldc, key->stride_c))
+        return "the algorithm wants operands, leading dimensions or strides that are more aligned";
+    return NULL;
 }
 
 static void add(candidates *all, const tlob_product_key *key, const tlob_algo_config *config, int multiprocessors) {
@@ -142,6 +174,8 @@ static void add(candidates *all, const tlob_product_key *key, const tlob_algo_co
     }
     all->list[all->count++] = (candidate){tlob_algo_estimate(key, config, multiprocessors), *config};
 }
+
+enum { STABLE_REDUCTIONS = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE };
 
 /**
  * The scheme of a split K. The parts are summed in a step of its own, in the order of the parts: in the type of the
@@ -244,7 +278,7 @@ static tlob_status collect(tlob_lane *lane, const tlob_plan *plan, int multiproc
         if (code != CUBLAS_STATUS_SUCCESS)
             continue;
         read_caps(&algo, c);
-        if (admissible(c, &plan->key))
+        if (!find_obstacle(c, &plan->key))
             add_configurations(all, &plan->key, ids[i], c, multiprocessors, (int64_t)lane->params.workspace_bytes);
     }
     free(c);
@@ -255,43 +289,112 @@ static tlob_status collect(tlob_lane *lane, const tlob_plan *plan, int multiproc
     return TLOB_OK;
 }
 
-/** Whether a candidate runs here, as far as the library can tell: *passed. Sets plan->algo. */
-static tlob_status try(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, tlob_algo_config *config,
-                       bool *passed) {
+/** What the library answers of attributes that it does not take, as against a failure. */
+static bool is_refusal(cublasStatus_t code) {
+    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE ||
+           code == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/** Whether plan->algo runs here, as far as the library can tell; `*why` is NULL then. */
+static tlob_status check(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, tlob_algo_config *config,
+                         const char **why) {
     cublasLtMatmulHeuristicResult_t result;
-    *passed = false;
-    tlob_status status = tlob_algo_make(lane->handle, plan, config, gemm);
-    if (status != TLOB_OK)
-        return status;
     memset(&result, 0, sizeof(result));
     cublasStatus_t code = cublasLtMatmulAlgoCheck(lane->handle, &plan->desc, &plan->a, &plan->b, &plan->c, &plan->c,
                                                   &plan->algo, &result);
     if (code == CUBLAS_STATUS_SUCCESS)
         code = result.state;
-    if (code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE ||
-        code == CUBLAS_STATUS_ARCH_MISMATCH)
-        return TLOB_OK;
-    if (code != CUBLAS_STATUS_SUCCESS) /* a failure is none of the candidate's: the next would be another answer */
+    if (code != CUBLAS_STATUS_SUCCESS && !is_refusal(code))
         return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoCheck", gemm, NULL);
     config->workspace_bytes = (int64_t)result.workspaceSize;
-    *passed = result.workspaceSize <= lane->params.workspace_bytes && !tlob_plan_why_denied(plan);
+    *why = code != CUBLAS_STATUS_SUCCESS ? "the library's own check refuses it for this problem and these operands"
+           : result.workspaceSize > lane->params.workspace_bytes ? "it needs more workspace than the stream has"
+                                                                 : tlob_plan_why_denied(plan);
     return TLOB_OK;
+}
+
+/** Whether a candidate passes. Sets plan->algo. A failure is none of the candidate's: the next would be another answer. */
+static tlob_status try(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, tlob_algo_config *config,
+                       bool *passed) {
+    const char *why = NULL;
+    tlob_status status = tlob_algo_make(lane->handle, plan, config, gemm);
+    if (status == TLOB_OK)
+        status = check(lane, plan, gemm, config, &why);
+    *passed = status == TLOB_OK && !why;
+    return status;
+}
+
+/** The first `most` that pass, of `*tried` in their order. */
+static tlob_status search(tlob_lane *lane, tlob_plan *plan, int multiprocessors, const tlob_gemm *gemm,
+                          tlob_algo_config *configs, size_t most, size_t *count, size_t *tried) {
+    candidates all = {0};
+    bool passed;
+    tlob_status status = collect(lane, plan, multiprocessors, gemm, &all);
+    *count = 0;
+    for (size_t i = 0; i < all.count && status == TLOB_OK && *count < most; i++) {
+        configs[*count] = all.list[i].config;
+        status = try(lane, plan, gemm, &configs[*count], &passed);
+        *count += status == TLOB_OK && passed;
+    }
+    *tried = all.count;
+    free(all.list);
+    return status;
+}
+
+tlob_status tlob_algo_search_many(tlob_lane *lane, tlob_plan *plan, int multiprocessors, const tlob_gemm *gemm,
+                                  tlob_algo_config *configs, size_t most, size_t *count) {
+    size_t tried;
+    return search(lane, plan, multiprocessors, gemm, configs, most, count, &tried);
 }
 
 tlob_status tlob_algo_search(tlob_lane *lane, tlob_plan *plan, int multiprocessors, const tlob_gemm *gemm,
                              tlob_algo_config *config) {
-    candidates all = {0};
-    bool passed = false;
-    tlob_status status = collect(lane, plan, multiprocessors, gemm, &all);
-    for (size_t i = 0; i < all.count && status == TLOB_OK && !passed; i++) {
-        *config = all.list[i].config;
-        status = try(lane, plan, gemm, config, &passed);
-    }
-    size_t tried = all.count;
-    free(all.list);
-    if (status == TLOB_OK && !passed)
+    size_t count, tried;
+    tlob_status status = search(lane, plan, multiprocessors, gemm, config, 1, &count, &tried);
+    if (status == TLOB_OK && !count)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, "cublasLtMatmulAlgoCheck", 0, NULL, gemm,
                                  "none of %zu configurations with a fixed order of sums passes for this problem; "
                                  "choose another backend by the policy or tlob_gemm_run_on", tried);
     return status;
+}
+
+/* --- one that was given ---------------------------------------------------------------------------------------- */
+
+static bool is_stable(const tlob_algo_config *config) {
+    return config->split_k <= 1 || config->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ||
+           config->reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+}
+
+tlob_status tlob_algo_try(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, tlob_algo_config *config,
+                          const char **why) {
+    caps c;
+    *why = NULL;
+    cublasStatus_t code = init(lane->handle, &plan->key, (int)config->id, &plan->algo);
+    if (code != CUBLAS_STATUS_SUCCESS && !is_refusal(code))
+        return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoInit", gemm, NULL);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        *why = "the library has no algorithm of this id for the compute mode";
+    else
+        read_caps(&plan->algo, &c);
+    if (!*why)
+        *why = find_obstacle(&c, &plan->key);
+    if (!*why && lane->params.deterministic && !is_stable(config))
+        *why = "the parts of a split K are summed in the order in which they finish, and the context is deterministic";
+    if (*why)
+        return TLOB_OK;
+    code = configure(&plan->algo, config);
+    if (is_refusal(code))
+        *why = "the library does not take one of its attributes";
+    else if (code != CUBLAS_STATUS_SUCCESS)
+        return tlob_cublaslt_fail(code, "cublasLtMatmulAlgoConfigSetAttribute", gemm, NULL);
+    return *why ? TLOB_OK : check(lane, plan, gemm, config, why);
+}
+
+uint32_t tlob_algo_stable_reductions(cublasLtHandle_t handle, const tlob_product_key *key, int64_t id) {
+    cublasLtMatmulAlgo_t algo;
+    caps c;
+    if (init(handle, key, (int)id, &algo) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    read_caps(&algo, &c);
+    return c.split_k ? c.reductions & STABLE_REDUCTIONS : 0;
 }

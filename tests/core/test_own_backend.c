@@ -70,7 +70,7 @@ static bool take_none(tlob_shared *shared, const tlob_algorithm *entry, char *wh
 static const char *with_fault(tlob_backend_ops *row, int fault) {
     *row = naive;
     switch (fault) {
-    case 0: row->api = TLOB_BACKEND_API - 1; row->name = (const char *)1; return "version 1 of the";
+    case 0: row->api = TLOB_BACKEND_API - 1; row->name = (const char *)1; return "version 2 of the";
     case 1: row->name = NULL; return "lower case letters";
     case 2: row->name = ""; return "lower case letters";
     case 3: row->name = "Naive"; return "'Naive'";
@@ -89,7 +89,7 @@ static const char *with_fault(tlob_backend_ops *row, int fault) {
     case 16: row->detach = unshare; return "attach and detach";
     case 17: row->attach = share; row->detach = unshare; row->list_algorithms = list_none; return "go together";
     case 18: row->list_algorithms = list_none; row->offer_algorithm = take_none; return "need attach";
-    case 19: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 3 of the";
+    case 19: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 4 of the";
     default: return NULL;
     }
 }
@@ -246,19 +246,23 @@ Test(own_backend, one_that_is_not_deterministic_is_refused_where_that_is_asked_f
 }
 
 static tlob_status tell_too_much(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                                 tlob_lane_plan *plan) {
+                                 const tlob_algorithm_field *fields, int count, tlob_lane_plan *plan) {
     (void)lane;
     (void)gemm;
     (void)x;
+    (void)fields;
+    (void)count;
     memset(plan->algorithm, 'x', sizeof(plan->algorithm));
     plan->workspace_bytes = 77;
     return TLOB_OK;
 }
 
 static tlob_status fail_to_tell(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
-                                tlob_lane_plan *plan) {
+                                const tlob_algorithm_field *fields, int count, tlob_lane_plan *plan) {
     (void)lane;
     (void)x;
+    (void)fields;
+    (void)count;
     (void)plan;
     return tlob_backend_fail(TLOB_ERR_BACKEND, "naive", "describe", 7, "SEVEN", gemm, "no idea");
 }

@@ -36,7 +36,7 @@ int fake_count(const char *name) {
 void fake_multiply(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     fake.gemm = *gemm;
     fake.x = *x;
-    tlob_cpu_ref_ops.matmul_bias(NULL, gemm, x, &(void *){NULL});
+    tlob_cpu_ref_ops.matmul_bias(NULL, gemm, x, NULL, &(void *){NULL});
 }
 
 /* --- the services of libtlob ----------------------------------------------------------------------------------- */

@@ -93,9 +93,9 @@ static tlob_status run_slot(const tlob_backend_ops *ops, tlob_lane *lane, const 
                             const tlob_gemm_operands *x) {
     tlob_operation operation = tlob_gemm_operation(g);
     void *memo = NULL;
-    return operation == TLOB_OPERATION_SGEMM                   ? ops->sgemm(lane, g, x, &memo)
-           : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED ? ops->sgemm_strided_batched(lane, g, x, &memo)
-                                                               : ops->matmul_bias(lane, g, x, &memo);
+    return operation == TLOB_OPERATION_SGEMM                   ? ops->sgemm(lane, g, x, NULL, &memo)
+           : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED ? ops->sgemm_strided_batched(lane, g, x, NULL, &memo)
+                                                               : ops->matmul_bias(lane, g, x, NULL, &memo);
 }
 
 static bool run_case(const tlob_backend_ops *ops, tlob_lane *lane, const parity_case *c, const tlob_gemm *g) {

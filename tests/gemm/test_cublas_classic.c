@@ -50,10 +50,10 @@ Test(classic, the_whole_table) {
 
 static tlob_status run_with(tlob_gemm gemm, const tlob_gemm_operands *x, void **memo) {
     tlob_operation operation = tlob_gemm_operation(&gemm);
-    return operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x, memo)
+    return operation == TLOB_OPERATION_SGEMM ? tlob_cublas_classic_ops.sgemm(lane, &gemm, x, NULL, memo)
            : operation == TLOB_OPERATION_SGEMM_STRIDED_BATCHED
-               ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x, memo)
-               : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x, memo);
+               ? tlob_cublas_classic_ops.sgemm_strided_batched(lane, &gemm, x, NULL, memo)
+               : tlob_cublas_classic_ops.matmul_bias(lane, &gemm, x, NULL, memo);
 }
 
 static tlob_status run(tlob_gemm gemm, const tlob_gemm_operands *x) {
@@ -130,7 +130,7 @@ Test(classic, how_is_told_as_far_as_it_is_known) {
     tlob_lane_plan plan;
     tlob_gemm g = tlob_gemm_init(2, 2, 2);
     fake_forget_calls();
-    cr_assert_eq(tlob_cublas_classic_ops.describe(lane, &g, &(tlob_gemm_operands){0}, &plan), TLOB_OK);
+    cr_assert_eq(tlob_cublas_classic_ops.describe(lane, &g, &(tlob_gemm_operands){0}, NULL, 0, &plan), TLOB_OK);
     cr_assert(strstr(plan.algorithm, "cuBLAS"), "%s", plan.algorithm);
     cr_assert_eq(plan.workspace_bytes, 0);
     cr_assert_not(plan.cached);

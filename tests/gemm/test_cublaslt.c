@@ -54,7 +54,7 @@ static tlob_gemm problem_with(tlob_epilogue epilogue) {
 }
 
 static tlob_status run_with(tlob_gemm g, tlob_gemm_operands x, void **memo) {
-    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x, memo); /* the three slots are one function */
+    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x, NULL, memo); /* the three slots are one function */
 }
 
 static tlob_status run(tlob_gemm g, tlob_gemm_operands x) {
@@ -258,7 +258,7 @@ Test(lt, an_algorithm_that_is_known_to_be_wrong_is_not_run) {
     fake.config[CUBLASLT_ALGO_CONFIG_ID] = 68;
     fake.lt_version = 130600;
     tlob_lane_plan plan;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_UNSUPPORTED);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_ERR_UNSUPPORTED);
     cr_assert_eq(run(g, operands), TLOB_ERR_UNSUPPORTED);
     cr_assert_eq(fake_count("matmul"), 0);
     cr_assert_eq(lane->plans.count, 0);
@@ -276,7 +276,7 @@ Test(lt, an_algorithm_that_is_known_to_be_wrong_is_not_run) {
         fake.lt_version = fine[i].version;
         g.compute = fine[i].compute;
         g.lda = fine[i].lda;
-        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK, "row %zu", i);
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK, "row %zu", i);
     }
 }
 
@@ -326,7 +326,7 @@ Test(lt, an_algorithm_is_told_and_no_plan_kept) {
     fake.config[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = 3;
     fake.config[CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME] = 2;
     fake.config[CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING] = 1;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK);
     cr_assert_str_eq(plan.algorithm, "algo 21 tile 128x64 stages id 12 split-k 3 reduction 2 swizzle 1");
     cr_assert_eq(plan.workspace_bytes, 4096);
     cr_assert_not(plan.cached);
@@ -338,13 +338,13 @@ Test(lt, an_algorithm_is_told_and_no_plan_kept) {
     fake.config[CUBLASLT_ALGO_CONFIG_TILE_ID] = 600;
     fake.capturing = true; /* a cached plan is only read */
     fake_forget_calls();
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK);
     cr_assert(plan.cached);
     cr_assert(strstr(plan.algorithm, "tile id 600 "), "%s", plan.algorithm);
     cr_assert_str_empty(fake.calls);
     cr_assert_eq(stats.plan_hits, 0);
     g.m++;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_NOT_WARM);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_ERR_NOT_WARM);
 }
 
 /* What is not known yet is as an allocation of its own would be. */
@@ -355,10 +355,10 @@ Test(lt, operands_that_are_not_known_are_aligned_and_apart) {
         tlob_gemm g = problem_with(epilogues[i / 2]);
         tlob_lane_plan plan;
         g.beta = i % 2;
-        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &(tlob_gemm_operands){0}, &plan), TLOB_OK);
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &(tlob_gemm_operands){0}, NULL, 0, &plan), TLOB_OK);
         cr_assert_not(plan.cached);
         cr_assert_eq(run(g, operands), TLOB_OK);
-        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &(tlob_gemm_operands){0}, &plan), TLOB_OK);
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &(tlob_gemm_operands){0}, NULL, 0, &plan), TLOB_OK);
         cr_assert(plan.cached, "case %d", i);
     }
 }
@@ -367,7 +367,7 @@ Test(lt, a_description_that_fails_says_why) {
     tlob_lane_plan plan;
     tlob_gemm g = problem();
     fake.found = 0;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_UNSUPPORTED);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_ERR_UNSUPPORTED);
     cr_assert(strstr(fake.error.message, "no algorithm"), "%s", fake.error.message);
 }
 
@@ -398,8 +398,8 @@ static bool same_key(tlob_gemm g, tlob_gemm_operands x, tlob_gemm h, tlob_gemm_o
     tlob_product_key one, two;
     memset(&one, 0x11, sizeof(one));
     memset(&two, 0x22, sizeof(two)); /* bytes that the key leaves undefined would differ */
-    tlob_product_key_init(&one, &g, &x);
-    tlob_product_key_init(&two, &h, &y);
+    tlob_product_key_init(&one, &g, &x, NULL);
+    tlob_product_key_init(&two, &h, &y, NULL);
     return memcmp(&one, &two, sizeof(one)) == 0;
 }
 

@@ -90,13 +90,13 @@ enum { LARGE = 16 };
 
 static const char *describe(const tlob_gemm *g, const tlob_gemm_operands *x) {
     static tlob_lane_plan plan;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, g, x, &plan), TLOB_OK, "%s", fake.error.message);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, g, x, NULL, 0, &plan), TLOB_OK, "%s", fake.error.message);
     cr_assert(strstr(plan.algorithm, ", deterministic"), "%s", plan.algorithm);
     return plan.algorithm;
 }
 
 static tlob_status run(tlob_gemm g, tlob_gemm_operands x) {
-    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x, &(void *){NULL});
+    return tlob_cublaslt_ops.matmul_bias(lane, &g, &x, NULL, &(void *){NULL});
 }
 
 static void refuse_all_but(int id) {
@@ -225,16 +225,16 @@ Test(algorithms, the_workspace_is_a_limit) {
     for (size_t bytes = 0; bytes <= 1 << 20; bytes = bytes ? 4 * bytes : 256) {
         tlob_lane *kept = lane;
         lane = open_lane(shared, bytes);
-        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK, "%s", fake.error.message);
+        cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK, "%s", fake.error.message);
         cr_assert_leq(plan.workspace_bytes, bytes);
         tlob_cublaslt_ops.close(lane);
         lane = kept;
     }
     begin_anew(132);
     fake.more_workspace = (32 << 20) + 1;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_UNSUPPORTED);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_ERR_UNSUPPORTED);
     fake.more_workspace = 32 << 20;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK);
     cr_assert_eq(plan.workspace_bytes, 32 << 20);
 }
 
@@ -278,13 +278,13 @@ Test(algorithms, one_that_is_known_to_be_wrong_is_passed_over) {
     tlob_lane_plan plan;
     g.lda = (int64_t)1 << 31;
     fake.lt_version = 130600;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK);
     cr_assert_not(strstr(plan.algorithm, "algo 68 "));
     begin_anew(132);
     refuse_all_but(68);
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_ERR_UNSUPPORTED);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_ERR_UNSUPPORTED);
     fake.lt_version = 130601;
-    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, &plan), TLOB_OK);
+    cr_assert_eq(tlob_cublaslt_ops.describe(lane, &g, &operands, NULL, 0, &plan), TLOB_OK);
 }
 
 Test(algorithms, kernels_without_tiles_and_with_unknown_ones_come_last) {
@@ -349,7 +349,7 @@ Test(algorithms, the_whole_table) {
 Test(algorithms, a_cold_call_in_a_capture_is_refused_before_any_vendor_call) {
     tlob_gemm g = problem(TLOB_COMPUTE_TF32);
     tlob_lane *other = open_lane(shared, 32 << 20);
-    cr_assert_eq(tlob_cublaslt_ops.sgemm(other, &g, &operands, &(void *){NULL}), TLOB_OK, "%s", fake.error.message);
+    cr_assert_eq(tlob_cublaslt_ops.sgemm(other, &g, &operands, NULL, &(void *){NULL}), TLOB_OK, "%s", fake.error.message);
     fake_forget_calls();
     fake.capturing = true;
     cr_assert_eq(run(g, operands), TLOB_ERR_NOT_WARM, "another stream's call has made no plan of this one");

@@ -314,7 +314,7 @@ static TLOB_GEMM_FN(faulty) {
         g.stride_bias = 0;
     if (fault == NO_GELU_GRADIENT && g.epilogue == TLOB_EPILOGUE_DGELU_BGRAD)
         g.alpha *= 1.01f;
-    tlob_cpu_ref_ops.matmul_bias(lane, &g, &same, memo);
+    tlob_cpu_ref_ops.matmul_bias(lane, &g, &same, pick, memo);
     spoil_epilogue(&g, x);
     if (fault == READS_C && g.beta == 0)
         x->d[0] += before * 0;

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /** Raised by one whenever this file changes what a row means. */
-#define TLOB_BACKEND_API 2
+#define TLOB_BACKEND_API 3
 
 /** What is known of a backend, as data. 0 means "cannot". */
 typedef struct tlob_backend_caps {
@@ -56,6 +56,12 @@ typedef struct tlob_lane_params {
     tlob_stream_stats *stats;        /**< counters that the lane keeps: plan_hits, plan_misses, handles_created */
 } tlob_lane_params;
 
+/** A configuration that a lane has adopted. Each backend that takes configurations defines its own; the lane owns it. */
+typedef struct tlob_pick tlob_pick;
+
+/** Receives one configuration. Fields are valid during the call only, their names for ever. */
+typedef void (*tlob_configuration_fn)(void *user, const tlob_algorithm_field *fields, int count);
+
 /** How a backend would run a problem, in words. */
 typedef struct tlob_lane_plan {
     char algorithm[128];    /**< such as "algo 21 tile 64x64 stages 3 split-k 1", or why it is not known */
@@ -75,12 +81,16 @@ typedef struct tlob_lane_plan {
  * resolved (never DEFAULT); m, n, k, batch >= 1; alpha != 0; supports() and caps have said yes. The operation is finished
  * or enqueued on the lane's stream when the slot returns.
  *
+ * `pick` is NULL: the backend chooses the algorithm by itself; or what adopt of this lane gave, for the same problem: it
+ * is then used and nothing else is tried.
+ *
  * `*memo` is the backend's to use or to ignore: NULL, or what the slot left there when this lane last ran this very
- * problem, whose operands may have been others. So a backend finds the plan that it made without looking it up. The core
+ * problem with this pick, whose operands may have been others. So a backend finds the plan that it made without looking it up. The core
  * may forget it at any time and frees nothing: what it points to belongs to the lane.
  */
 #define TLOB_GEMM_FN(name)                                                                                             \
-    tlob_status name(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, void **memo TLOB_UNUSED)
+    tlob_status name(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,                              \
+                     const tlob_pick *pick TLOB_UNUSED, void **memo TLOB_UNUSED)
 
 /** A backend. The row, and the strings in it, must outlive every context that uses it. */
 typedef struct tlob_backend_ops {
@@ -105,8 +115,29 @@ typedef struct tlob_backend_ops {
     bool (*offer_algorithm)(tlob_shared *shared, const tlob_algorithm *entry, char *why, size_t size);
     /** Optional; NULL: caps tell all. A pure function of the problem; false sets `*why` to a string that outlives it. */
     bool (*supports)(const tlob_gemm *gemm, const char **why);
-    /** Optional; NULL: how is not known. Runs nothing and changes no plan; x may hold NULL for operands not known yet. */
-    tlob_status (*describe)(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan);
+    /**
+     * Optional; NULL: how is not known. Runs nothing and changes no plan; x may hold NULL for operands not known yet. By
+     * the configuration of `count` fields, as for adopt; count 0: by the backend's own choice.
+     */
+    tlob_status (*describe)(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                            const tlob_algorithm_field *fields, int count, tlob_lane_plan *plan);
+    /**
+     * Optional; NULL: there is nothing to choose from. Visits configurations that pass the library's own check for this
+     * problem and these operands, each once, sorted by their attributes; which they are depends on problem, operands,
+     * device, library and workspace alone. On a lane that asks for determinism only those with a fixed order of sums.
+     * At most TLOB_METHOD_FIELDS_MAX fields each. Runs nothing and keeps nothing; x may hold NULL as for describe.
+     */
+    tlob_status (*propose)(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                           tlob_configuration_fn visit, void *user);
+    /**
+     * Required with propose: makes ready to run this problem, with operands that lie as these do, by a configuration,
+     * and keeps that as long as the lane. `*pick` is written on success alone; equal configurations give the same one,
+     * and whoever asks again gets it without a query. UNSUPPORTED, with the reason, where a field is unknown, missing,
+     * given twice or out of range, the library's check refuses the configuration, or the lane asks for determinism and
+     * the order of its sums is not fixed; NOT_WARM for a new one in a capture.
+     */
+    tlob_status (*adopt)(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                         const tlob_algorithm_field *fields, int count, const tlob_pick **pick);
 
     TLOB_GEMM_FN((*sgemm));                 /**< required: batch 1, no epilogue */
     TLOB_GEMM_FN((*sgemm_strided_batched)); /**< required where caps.max_batch > 1: batch > 1, no epilogue */

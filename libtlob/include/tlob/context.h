@@ -38,10 +38,11 @@ typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
 typedef struct tlob_trace {
     const tlob_gemm *gemm;    /**< with its compute mode resolved */
     const char *backend;      /**< that ran it or refused it, or as the caller named it; "" where none was chosen */
+    tlob_form form;           /**< in which it ran or would have run */
     const char *algorithm;    /**< as the backend tells; "" where it does not */
     size_t workspace_bytes;   /**< that the algorithm uses; 0 where the backend does not tell */
     bool deterministic;       /**< whether the context is */
-    const char *reason;       /**< why this backend: of the policy, or "named by the caller" */
+    const char *reason;       /**< why so: of the policy, "named by the caller", or of tlob_gemm_run_as */
     tlob_status status;       /**< what tlob_gemm_run returned */
     const char *message;      /**< of the failure; "" for TLOB_OK */
 } tlob_trace;

@@ -1,11 +1,11 @@
-/** Dispatch: which backend runs a problem, and why. */
+/** Dispatch: which backend runs a problem, in which form, and why. */
 #ifndef TLOB_DISPATCH_H
 #define TLOB_DISPATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <tlob/gemm.h>
+#include <tlob/form.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +26,8 @@ typedef enum tlob_policy_kind {
 typedef struct tlob_choice {
     char backend[24];  /**< name of the backend */
     bool built;        /**< whether this build of libtlob contains it */
+    tlob_form form;    /**< how the problem is put to it */
+    char configuration[128]; /**< the algorithm as tlob_method_print tells it; empty: the backend chooses by itself */
     char reason[200];  /**< in words, with the numbers that decided */
 } tlob_choice;
 

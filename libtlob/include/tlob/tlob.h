@@ -9,6 +9,7 @@
 #include <tlob/context.h>
 #include <tlob/dispatch.h>
 #include <tlob/error.h>
+#include <tlob/form.h>
 #include <tlob/gemm.h>
 #include <tlob/graph.h>
 #include <tlob/head.h>
