@@ -76,5 +76,6 @@ int cli_parity(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 int cli_train(int argc, char **argv);
+int cli_tune(int argc, char **argv);
 
 #endif
