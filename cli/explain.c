@@ -1,4 +1,3 @@
-// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
 #include "cli/product.h"
 
 #include <cjson/cJSON.h>
@@ -171,6 +170,9 @@ static void print_table(const answer *a) {
     print_problem(&a->gemm);
     printf("policy     %s (%s)\n", a->policy, tlob_origin_name(a->origin));
     printf("backend    %s%s\n", e->choice.backend, e->choice.built ? "" : ", which this build does not contain");
+    printf("form       %s\n", tlob_form_name(e->choice.form));
+    if (*e->choice.configuration)
+        printf("by         %s\n", e->choice.configuration);
     printf("reason     %s\n", e->choice.reason);
     printf("numerics   %s\n", tlob_compute_name(e->compute));
     printf("algorithm  %s\n", a->algorithm);
@@ -213,6 +215,8 @@ static int print_json(const answer *a) {
     cJSON_AddStringToObject(json, "policy_origin", tlob_origin_name(a->origin));
     cJSON_AddStringToObject(json, "backend", e->choice.backend);
     cJSON_AddBoolToObject(json, "built", e->choice.built);
+    cJSON_AddStringToObject(json, "form", tlob_form_name(e->choice.form));
+    cJSON_AddStringToObject(json, "configuration", e->choice.configuration);
     cJSON_AddStringToObject(json, "reason", e->choice.reason);
     cJSON_AddStringToObject(json, "numerics", tlob_compute_name(e->compute));
     cJSON_AddStringToObject(json, "algorithm", a->algorithm);

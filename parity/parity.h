@@ -144,6 +144,13 @@ typedef struct parity_result {
 bool parity_run(tlob_stream *stream, tlob_stream *oracle, const char *backend, const parity_case *c,
                 tlob_compute compute, uint64_t seed, parity_result *result);
 
+/**
+ * parity_run by a method, through tlob_gemm_run_as: the product alone, for cases of gradient mode too. UNSUPPORTED is
+ * whatever it refuses. On the host, SEPARATE has three times the bound: z is rounded before its epilogue.
+ */
+bool parity_run_as(tlob_stream *stream, tlob_stream *oracle, const tlob_method *method, const parity_case *c,
+                   tlob_compute compute, uint64_t seed, parity_result *result);
+
 /** Many cases on one backend in one mode. */
 typedef struct parity_sweep {
     tlob_stream *stream, *oracle; /**< as for parity_run */

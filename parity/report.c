@@ -12,13 +12,16 @@ const char *parity_verdict_name(parity_verdict verdict) {
 
 bool parity_report(const parity_who *who, parity_result *result, parity_verdict verdict, const char *format, ...) {
     size_t size = sizeof(result->message);
+    char method[160] = "";
     result->verdict = verdict;
-    int used = snprintf(result->message, size, "%s on %s: ", who->c->name, who->backend);
+    if (who->method)
+        tlob_method_print(who->method, method, sizeof(method));
+    int used = snprintf(result->message, size, "%s on %s: ", who->c->name, who->method ? method : who->backend);
     va_list args;
     va_start(args, format);
     used += vsnprintf(result->message + used, size - (size_t)used, format, args);
     va_end(args);
-    if ((verdict == PARITY_FAIL || verdict == PARITY_ERROR) && (size_t)used < size)
+    if ((verdict == PARITY_FAIL || verdict == PARITY_ERROR) && (size_t)used < size && !who->method)
         snprintf(result->message + used, size - (size_t)used,
                  "\n  replay: tlob parity --backend %s --compute %s --filter '%s' --seed %llu%s", who->backend,
                  tlob_compute_name(who->compute), who->c->name, (unsigned long long)who->seed,

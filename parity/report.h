@@ -8,6 +8,7 @@
 typedef struct parity_who {
     const parity_case *c;
     const char *backend;
+    const tlob_method *method; /**< that is insisted on; NULL: the backend's own choice, whole */
     tlob_compute compute; /**< resolved */
     uint64_t seed;
 } parity_who;

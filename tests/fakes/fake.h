@@ -17,7 +17,8 @@ typedef struct fake_state {
     cublasStatus_t failing_code;    /**< what it fails with */
     bool capturing;                 /**< what tlob_backend_capturing answers */
     int cublas_version, lt_version; /**< as cublasLtGetVersion counts */
-    int found;                      /**< results that the heuristic returns: 1 or 0 */
+    int found;                      /**< results that the heuristic returns where it is asked for one: 1 or 0 */
+    int listed;                     /**< where it is asked for more: one of each of the first algorithms, twice over */
     cublasStatus_t found_state;     /**< the state of the result */
     int rotated;                    /**< by so many places the list of algorithms is turned; negative: and reversed */
     uint32_t refused;               /**< bit (1 << place in fake_algorithms): the check refuses it */

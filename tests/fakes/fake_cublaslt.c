@@ -122,6 +122,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
     return fake_call("preference_set");
 }
 
+static int list_configured(cublasComputeType_t compute, int wanted, cublasLtMatmulHeuristicResult_t *results);
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaque,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -134,6 +136,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     fake.bias_at_query = ((const desc *)(const void *)opaque)->bias;
     fake.aux_at_query = ((const desc *)(const void *)opaque)->aux;
     fake.queries++;
+    if (wanted > 1) {
+        *found = list_configured(((const desc *)(const void *)opaque)->compute, wanted, results);
+        return fake_call("heuristic");
+    }
     *found = wanted < fake.found ? wanted : fake.found;
     if (*found > 0) {
         memset(results, 0, sizeof(*results));
@@ -262,6 +268,30 @@ cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
     /* eight a configuration: noted only where one is to fail */
     return fake.failing_call && !strcmp(fake.failing_call, "config_set") ? fake_call("config_set")
                                                                          : CUBLAS_STATUS_SUCCESS;
+}
+
+/* Each with its first tile and stages, and then again; the first one with a split K that is summed in place. */
+static int list_configured(cublasComputeType_t compute, int wanted, cublasLtMatmulHeuristicResult_t *results) {
+    int count = 0;
+    for (int i = 0; i < 2 * fake.listed && count < wanted; i++) {
+        const fake_algorithm *f = &fake_algorithms[i % fake.listed];
+        if (compute == CUBLAS_COMPUTE_32F && f->inputs == INPUT_TF32)
+            continue;
+        configured *to = (configured *)(void *)&results[count].algo;
+        memset(&results[count], 0, sizeof(results[count]));
+        to->is = CONFIGURED;
+        to->attribute[CUBLASLT_ALGO_CONFIG_ID] = (uint32_t)f->id;
+        to->attribute[CUBLASLT_ALGO_CONFIG_TILE_ID] = f->tiles[0];
+        to->attribute[CUBLASLT_ALGO_CONFIG_STAGES_ID] = f->stages[0];
+        to->attribute[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = 1;
+        results[count++].state = fake.found_state;
+    }
+    if (count && results[0].state == CUBLAS_STATUS_SUCCESS) {
+        configured *first = (configured *)(void *)&results[0].algo;
+        first->attribute[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = 2;
+        first->attribute[CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME] = CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    }
+    return count;
 }
 
 static bool listed(const uint32_t ids[4], uint32_t id) {
