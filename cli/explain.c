@@ -1,3 +1,5 @@
+// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the
+// algorithm.
 #include "cli/product.h"
 
 #include <cjson/cJSON.h>

@@ -151,7 +151,7 @@ static bool add_trunks(cli_problems *p) {
 // --- single shapes ---
 
 static bool add_skinny(cli_problems *p) {
-    static const int64_t thin[] = {1, 8, 16, 32}, wide[] = {256, 2048, 8192}, deep[] = {32, 512};
+    static const int64_t thin[] = {1, 8, 16, 32}, wide[] = {256, 2048, 8192}, deep[] = {64, 512};
     static const int64_t sums[][3] = {{16, 16, 8192}, {16, 64, 65536}, {64, 16, 65536}, {1, 256, 65536},
                                       {32, 32, 16384}, {8, 8, 65536}, {256, 256, 65536}, {128, 2048, 8}};
     for (int t = 0; t < 4; t++)
@@ -248,6 +248,7 @@ static bool add_epilogues(cli_problems *p) {
     return true;
 }
 
+// A grid for reports. Two of its cells are squares that are there under their own names too.
 static bool add_map(cli_problems *p) {
     static const int64_t deep[] = {32, 256, 2048};
     for (int d = 0; d < 3; d++)
