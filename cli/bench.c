@@ -11,20 +11,21 @@ typedef struct subject {
     bool needs_gpu;
 } subject;
 
-static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", NULL};
+static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", "gemm", NULL};
 static const subject subjects[] = {
     {bench_qkv, "one call", "three calls", false}, {bench_block, "forward", "forward and backward", false},
     {bench_call, "bare", "libtlob", true},         {bench_trunk, "stacked", "separate", false},
     {bench_bias, "fused", "cublas_classic", true},
     {bench_determinism, "off", "on", true},
+    {bench_gemm, NULL, NULL, false}, // prints columns of its own
 };
-enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3 };
+enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3, SUBJECT_GEMM = 6 };
 
-enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES };
+enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES, KEY_FILTER, KEY_TABLE };
 
 static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Measurement:", 2},
-    {"repeat", KEY_REPEAT, "COUNT", 0, "Samples of each time (default 101 on a GPU, 11 on the host)", 2},
+    {"repeat", KEY_REPEAT, "COUNT", 0, "Samples of each time (default 101 on a GPU, 11 on the host; of gemm 21)", 2},
     {"seed", KEY_SEED, "NUMBER", 0, "Of the data (default 1)", 2},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of a table", 2},
     {NULL, 0, NULL, 0, "What trunk is timed on:", 3},
@@ -32,6 +33,9 @@ static const struct argp_option own_options[] = {
     {"heads", KEY_HEADS, "NUMBER", 0, "Heads of the attention; divides --dim (default 8)", 3},
     {"seq", KEY_SEQ, "NUMBER", 0, "Tokens of a sample (default 64)", 3},
     {"samples", KEY_SAMPLES, "NUMBER", 0, "Samples of a call (default 64)", 3},
+    {NULL, 0, NULL, 0, "What gemm is timed on:", 4},
+    {"filter", KEY_FILTER, "GLOB", 0, "Only problems with such names, such as 'block/*'", 4},
+    {"table", KEY_TABLE, "TABLE", 0, "Methods as `tlob tune' chose them, shown as tuned", 4},
     {0},
 };
 
@@ -58,6 +62,11 @@ static const char doc[] =
     "--deterministic says: those of the block on 256 and 65536 samples, of multi-head attention of dim 256 on 4096 "
     "tokens, and squares. Needs a GPU.\n"
     "\n"
+    "gemm: the problems of `tlob tune', each in one run by what cublas_classic and cublaslt choose by themselves, by the "
+    "policy, by the method that --table has for it (where it has none, or without --table, by the policy), and by the "
+    "best of all methods that a pre-pass has found. Shown are the least times, and what share of the tuned time it would "
+    "take to touch every byte once at the speed of a copy, and to launch a kernel that does nothing.\n"
+    "\n"
     "On a GPU each is timed with events, `stream' where calls are issued from the host one after the other, and "
     "`graph' where they are captured once and replayed. Each sample is the mean of several calls; those that are "
     "compared take turns. Shown are the median and, in brackets, the quartiles. With --device host the clock is read "
@@ -72,12 +81,20 @@ static error_t parse_trunk(struct argp_state *state, const char *option, const c
     return 0;
 }
 
+// Options of one subject alone.
+static void check_subject(const struct argp_state *state, const bench_options *options) {
+    const char *of_gemm = options->filter ? "--filter" : options->table ? "--table" : NULL;
+    if (options->of_trunk && options->subject != SUBJECT_TRUNK)
+        argp_error(state, "%s is for `trunk', and not for `%s'", options->of_trunk, subject_names[options->subject]);
+    if (of_gemm && options->subject != SUBJECT_GEMM)
+        argp_error(state, "%s is for `gemm', and not for `%s'", of_gemm, subject_names[options->subject]);
+}
+
 static void check_options(const struct argp_state *state, const bench_options *options) {
     if (options->subject == SUBJECT_NONE)
-        argp_error(state, "say what to time: qkv, block, call, trunk, bias or determinism");
-    else if (options->of_trunk && options->subject != SUBJECT_TRUNK)
-        argp_error(state, "%s is for `trunk', and not for `%s'", options->of_trunk, subject_names[options->subject]);
-    else if (tlob_mha_shape_check(&options->trunk))
+        argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism or gemm");
+    check_subject(state, options);
+    if (tlob_mha_shape_check(&options->trunk))
         argp_error(state, "%s", tlob_last_error()->message);
 }
 
@@ -104,6 +121,12 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return parse_trunk(state, "--seq", arg, &options->trunk.seq);
     case KEY_SAMPLES:
         return parse_trunk(state, "--samples", arg, &options->samples);
+    case KEY_FILTER:
+        options->filter = arg;
+        return 0;
+    case KEY_TABLE:
+        options->table = arg;
+        return 0;
     case ARGP_KEY_ARG:
         if (options->subject != SUBJECT_NONE)
             argp_error(state, "unexpected argument '%s'", arg);
@@ -167,8 +190,9 @@ static void describe(bench *b, cJSON *json) {
                shape->heads, shape->seq, b->options->samples);
     if (!b->cuda)
         printf("Timed on the host by the clock: this says nothing about a GPU.\n");
-    printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio\n", "what", "N", "mode",
-           subjects[b->options->subject].first, subjects[b->options->subject].second);
+    if (subjects[b->options->subject].first)
+        printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio\n", "what", "N", "mode",
+               subjects[b->options->subject].first, subjects[b->options->subject].second);
 }
 
 static int run_bench(bench *b) {
@@ -177,6 +201,7 @@ static int run_bench(bench *b) {
         return cli_error("bench %s times the GPU's backends, and so needs a GPU", subject_names[b->options->subject]);
     cJSON *json = b->options->json ? cJSON_CreateObject() : NULL;
     describe(b, json);
+    b->json = json;
     if (json)
         b->rows = cJSON_AddArrayToObject(json, "results");
     bool good = what->run(b);

@@ -16,6 +16,7 @@ typedef struct bench_options {
     tlob_mha_shape trunk; // what `trunk` is timed on,
     int64_t samples;      // and on how many samples
     const char *of_trunk; // the last option given for it, or NULL
+    const char *filter, *table; // of `gemm`, or NULL
 } bench_options;
 
 typedef struct bench {
@@ -23,7 +24,7 @@ typedef struct bench {
     tlob_context *ctx;
     bench_cuda *cuda; // NULL on a host context
     tlob_stream *stream;
-    cJSON *rows;
+    cJSON *json, *rows; // what is printed, and its results; NULL with a table
 } bench;
 
 // Microseconds.
@@ -65,6 +66,7 @@ bool bench_compare(const bench *b, const char *what, int64_t n, const bench_work
 tlob_buffer *bench_data(const bench *b, int64_t count, uint32_t salt);
 
 // The subjects, each in a file of its own: they measure and report. False after printing why.
+bool bench_gemm(bench *b);
 bool bench_qkv(bench *b);
 bool bench_block(bench *b);
 bool bench_call(bench *b);

@@ -93,7 +93,7 @@ static const struct argp_option context_options[] = {
     {0},
 };
 
-static void parse_device(struct argp_state *state, const char *text, tlob_context_params *params) {
+void cli_device(const struct argp_state *state, const char *text, tlob_context_params *params) {
     params->device = 0;
     if (!strcmp(text, "host")) {
         params->memory = TLOB_MEMORY_HOST;
@@ -123,7 +123,7 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_DEVICE:
         options->device_given = true;
-        parse_device(state, arg, &options->params);
+        cli_device(state, arg, &options->params);
         return 0;
     case KEY_COMPUTE:
         options->params.compute = cli_choice(state, "--compute", arg, computes) ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;

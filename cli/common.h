@@ -49,6 +49,9 @@ typedef struct cli_context_options {
 
 extern const struct argp cli_context_argp;
 
+// Sets memory and device to what --device says; a usage error where it is none.
+void cli_device(const struct argp_state *state, const char *text, tlob_context_params *params);
+
 // Makes the context that the options ask for; NULL after printing why not. Without a GPU the one line names
 // `--device host`. Lines of the library's log go to standard error.
 tlob_context *cli_context_create(const cli_context_options *options);
@@ -75,6 +78,7 @@ int cli_info(int argc, char **argv);
 int cli_parity(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_synth(int argc, char **argv);
+int cli_table(int argc, char **argv);
 int cli_train(int argc, char **argv);
 int cli_tune(int argc, char **argv);
 

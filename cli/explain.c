@@ -2,15 +2,12 @@
 // algorithm.
 #include "cli/product.h"
 
-#include <cjson/cJSON.h>
-
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct explain_options {
     cli_context_options context;
-    cli_product product;
+    cli_product_options product;
     int64_t threshold; // 0: not given
     bool json;
 } explain_options;
@@ -39,6 +36,13 @@ static const char doc[] =
 
 static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {&cli_product_argp, 0, NULL, 0}, {0}};
 
+static void check_end(const struct argp_state *state, const explain_options *options) {
+    if (state->arg_num < 3)
+        argp_error(state, "three sizes are needed: M N K");
+    if (options->threshold && options->context.params.policy.kind)
+        argp_error(state, "--threshold and --policy exclude each other");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state) {
     explain_options *options = state->input;
     switch (key) {
@@ -53,13 +57,10 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         options->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (options->product.sizes < 3)
-            return ARGP_ERR_UNKNOWN;
-        argp_error(state, "unexpected argument '%s': three sizes M N K are enough", arg);
+        cli_product_size(state, state->arg_num, arg, &options->product);
         return 0;
     case ARGP_KEY_END:
-        if (options->threshold && options->context.params.policy.kind)
-            argp_error(state, "--threshold and --policy exclude each other");
+        check_end(state, options);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -145,22 +146,6 @@ static tlob_status ask(explain_options *options, answer *a) {
     return tlob_dispatch_candidates(&settings.policy, params->memory, &a->gemm, &a->explanation);
 }
 
-static const char *const operations[] = {"sgemm", "sgemm_strided_batched", "matmul_bias"};
-
-static void print_problem(const tlob_gemm *gemm) {
-    const tlob_epilogue_traits *epilogue = tlob_epilogue_get_traits(gemm->epilogue);
-    printf("operation  %s\n", operations[tlob_gemm_operation(gemm)]);
-    printf("problem    m %" PRId64 ", n %" PRId64 ", k %" PRId64 ", op %c%c, ld %" PRId64 " %" PRId64 " %" PRId64
-           ", batch %" PRId64 ", alpha %g, beta %g, epilogue %s\n",
-           gemm->m, gemm->n, gemm->k, gemm->transa ? 'T' : 'N', gemm->transb ? 'T' : 'N', gemm->lda, gemm->ldb,
-           gemm->ldc, gemm->batch, (double)gemm->alpha, (double)gemm->beta, epilogue->name);
-    if (gemm->batch > 1)
-        printf("strides    %" PRId64 " %" PRId64 " %" PRId64 "\n", gemm->stride_a, gemm->stride_b, gemm->stride_c);
-    if (epilogue->reads_aux || epilogue->writes_aux)
-        printf("aux        ld %" PRId64 ", stride %" PRId64 ", %s\n", gemm->ld_aux, gemm->stride_aux,
-               epilogue->aux_is_mask ? "bits" : "floats");
-}
-
 static const char *candidate_word(const tlob_candidate *candidate) {
     if (candidate->able)
         return candidate->picked ? "picked" : "able";
@@ -169,7 +154,7 @@ static const char *candidate_word(const tlob_candidate *candidate) {
 
 static void print_table(const answer *a) {
     const tlob_explanation *e = &a->explanation;
-    print_problem(&a->gemm);
+    cli_product_print(&a->gemm);
     printf("policy     %s (%s)\n", a->policy, tlob_origin_name(a->origin));
     printf("backend    %s%s\n", e->choice.backend, e->choice.built ? "" : ", which this build does not contain");
     printf("form       %s\n", tlob_form_name(e->choice.form));
@@ -185,34 +170,10 @@ static void print_table(const answer *a) {
                candidate_word(&e->candidate[i]), e->candidate[i].why);
 }
 
-static void add_problem(cJSON *json, const tlob_gemm *gemm) {
-    const struct {
-        const char *key;
-        int64_t value;
-    } fields[] = {
-        {"m", gemm->m}, {"n", gemm->n}, {"k", gemm->k}, {"lda", gemm->lda}, {"ldb", gemm->ldb}, {"ldc", gemm->ldc},
-        {"batch", gemm->batch}, {"stride_a", gemm->stride_a}, {"stride_b", gemm->stride_b},
-        {"stride_c", gemm->stride_c}, {"ld_aux", gemm->ld_aux}, {"stride_aux", gemm->stride_aux},
-        {"stride_bias", gemm->stride_bias},
-    };
-    cJSON *problem = cJSON_AddObjectToObject(json, "problem");
-    cJSON_AddStringToObject(problem, "operation", operations[tlob_gemm_operation(gemm)]);
-    cJSON_AddStringToObject(problem, "transa", gemm->transa ? "T" : "N");
-    cJSON_AddStringToObject(problem, "transb", gemm->transb ? "T" : "N");
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        char digits[32]; // as they are: a double holds no int64
-        snprintf(digits, sizeof digits, "%" PRId64, fields[i].value);
-        cJSON_AddRawToObject(problem, fields[i].key, digits);
-    }
-    cJSON_AddNumberToObject(problem, "alpha", (double)gemm->alpha);
-    cJSON_AddNumberToObject(problem, "beta", (double)gemm->beta);
-    cJSON_AddStringToObject(problem, "epilogue", tlob_epilogue_get_traits(gemm->epilogue)->name);
-}
-
 static int print_json(const answer *a) {
     const tlob_explanation *e = &a->explanation;
     cJSON *json = cJSON_CreateObject();
-    add_problem(json, &a->gemm);
+    cli_product_add(json, &a->gemm);
     cJSON_AddStringToObject(json, "policy", a->policy);
     cJSON_AddStringToObject(json, "policy_origin", tlob_origin_name(a->origin));
     cJSON_AddStringToObject(json, "backend", e->choice.backend);
@@ -242,7 +203,7 @@ static int print_json(const answer *a) {
 }
 
 int cli_explain(int argc, char **argv) {
-    explain_options options = {0};
+    explain_options options = {.threshold = 0};
     const struct argp argp = {own_options, parse, "M N K", doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     cli_product_finish(&options.product);

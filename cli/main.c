@@ -16,6 +16,7 @@ static const struct {
     {"info", cli_info, "what this build and this machine have, and the settings in force"},
     {"explain", cli_explain, "which backend would run a matrix product, and why"},
     {"algorithms", cli_algorithms, "list, check or make a file of a deterministic context's algorithms"},
+    {"table", cli_table, "list, explain, compare, verify or merge tables of measured methods"},
     {"synth", cli_synth, "write order-book files of a simulated market"},
     {"features", cli_features, "check order-book files and write inputs and labels"},
     {"train", cli_train, "train a TLOB attention block on order-book files"},

@@ -32,18 +32,18 @@ static bool has_work(const tlob_gemm *g) {
 // --- lists ---
 
 static bool take_list_line(reader *r, char *line) {
-    cli_product product;
+    tlob_gemm gemm;
     char why[400];
     line[strcspn(line, "#\r")] = 0;
     if (!line[strspn(line, " \t")])
         return true;
-    if (!cli_product_parse(line, &product, why, sizeof why))
+    if (!cli_product_parse(line, &gemm, why, sizeof why))
         return refuse(r, why);
-    if (tlob_gemm_check(&product.gemm))
+    if (tlob_gemm_check(&gemm))
         return refuse(r, tlob_last_error()->message);
-    if (!has_work(&product.gemm))
+    if (!has_work(&gemm))
         return refuse(r, "a product with nothing to multiply: sizes, batch and alpha other than 0 expected");
-    return cli_problems_add(r->problems, &product.gemm, "list/%" PRId64, r->line) || refuse(r, "out of memory");
+    return cli_problems_add(r->problems, &gemm, "list/%" PRId64, r->line) || refuse(r, "out of memory");
 }
 
 // --- traces ---

@@ -3,7 +3,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +16,7 @@ enum {
     KEY_EPILOGUE,
     KEY_ALPHA,
     KEY_BETA,
-    KEY_COMPUTE, // in lines alone: on the command line it belongs to the context
-    KEY_LDA,     // sizes, in the order of size_fields
+    KEY_LDA, // the layout, in the order of layout_fields
     KEY_LDB,
     KEY_LDC,
     KEY_LD_AUX,
@@ -26,19 +27,24 @@ enum {
     KEY_STRIDE_BIAS,
 };
 
-// The least that these options take, and where they go.
+// What these options are called, the least that they take, where they go, and of which field of the problem they are.
 static const struct {
+    const char *option;
     int64_t least;
-    size_t offset;
-} size_fields[] = {
-    {1, offsetof(cli_product, lda)},        {1, offsetof(cli_product, ldb)},
-    {1, offsetof(cli_product, ldc)},        {1, offsetof(cli_product, ld_aux)},
-    {0, offsetof(cli_product, stride_a)},   {0, offsetof(cli_product, stride_b)},
-    {0, offsetof(cli_product, stride_c)},   {0, offsetof(cli_product, stride_aux)},
-    {0, offsetof(cli_product, stride_bias)},
+    size_t offset, field;
+} layout_fields[] = {
+#define FIELD(name, least, member)                                                                                     \
+    {name, least, offsetof(cli_product_options, member), offsetof(tlob_gemm, member)}
+    FIELD("--lda", 1, lda),           FIELD("--ldb", 1, ldb),
+    FIELD("--ldc", 1, ldc),           FIELD("--ld-aux", 1, ld_aux),
+    FIELD("--stride-a", 0, stride_a), FIELD("--stride-b", 0, stride_b),
+    FIELD("--stride-c", 0, stride_c), FIELD("--stride-aux", 0, stride_aux),
+    FIELD("--stride-bias", 0, stride_bias),
+#undef FIELD
 };
+enum { FIELDS = sizeof layout_fields / sizeof *layout_fields };
 
-static const struct argp_option options[] = {
+static const struct argp_option product_options[] = {
     {NULL, 0, NULL, 0, "The product D = epilogue(alpha op(A) op(B) + beta C):", 2},
     {"transa", KEY_TRANSA, NULL, 0, "A lies transposed, as k x m", 2},
     {"transb", KEY_TRANSB, NULL, 0, "B lies transposed, as n x k", 2},
@@ -61,20 +67,9 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static const struct argp_option compute_option = {"compute", KEY_COMPUTE, "MODE", 0, NULL, 2};
-
-cli_product cli_product_init(void) {
-    return (cli_product){.gemm = tlob_gemm_init(1, 1, 1),
-                         .stride_a = -1,
-                         .stride_b = -1,
-                         .stride_c = -1,
-                         .stride_aux = -1,
-                         .stride_bias = -1};
-}
-
 // --- words ---
 
-// Where a word is, and what is said of it if it is wrong.
+// The value of an option or of a size, and where it is said what is wrong with it.
 typedef struct word {
     const char *option, *text;
     char *why;
@@ -122,143 +117,81 @@ static bool take_epilogue(const word *w, tlob_epilogue *epilogue) {
     return false;
 }
 
-static bool take_compute(const word *w, tlob_compute *compute) {
-    *compute = strcmp(w->text, "fp32") ? TLOB_COMPUTE_TF32 : TLOB_COMPUTE_FP32;
-    if (!strcmp(w->text, tlob_compute_name(*compute)))
+bool cli_product_take(cli_product_options *options, int key, const char *option, const char *text, char *why,
+                      size_t size) {
+    const word w = {option, text, why, size};
+    tlob_gemm *gemm = &options->gemm;
+    options->given = true;
+    switch (key) {
+    case KEY_TRANSA:
+        gemm->transa = TLOB_OP_T;
         return true;
-    snprintf(w->why, w->size, "%s: '%.60s' is not one of: tf32, fp32", w->option, w->text);
+    case KEY_TRANSB:
+        gemm->transb = TLOB_OP_T;
+        return true;
+    case KEY_BATCH:
+        return take_integer(&w, 0, &gemm->batch);
+    case KEY_EPILOGUE:
+        return take_epilogue(&w, &gemm->epilogue);
+    case KEY_ALPHA:
+        return take_float(&w, &gemm->alpha);
+    case KEY_BETA:
+        return take_float(&w, &gemm->beta);
+    default:
+        return take_integer(&w, layout_fields[key - KEY_LDA].least,
+                            (int64_t *)(void *)((char *)options + layout_fields[key - KEY_LDA].offset));
+    }
+}
+
+bool cli_product_take_size(cli_product_options *options, unsigned index, const char *text, char *why, size_t size) {
+    static const char *const names[] = {"M", "N", "K"};
+    int64_t *sizes[] = {&options->gemm.m, &options->gemm.n, &options->gemm.k};
+    options->given = true;
+    if (index < 3)
+        return take_integer(&(word){names[index], text, why, size}, 0, sizes[index]);
+    snprintf(why, size, "unexpected argument '%.60s': three sizes M N K are enough", text);
     return false;
 }
 
-static bool take_option(cli_product *p, int key, const word *w) {
-    switch (key) {
-    case KEY_TRANSA:
-        p->gemm.transa = TLOB_OP_T;
-        return true;
-    case KEY_TRANSB:
-        p->gemm.transb = TLOB_OP_T;
-        return true;
-    case KEY_BATCH:
-        return take_integer(w, 0, &p->gemm.batch);
-    case KEY_EPILOGUE:
-        return take_epilogue(w, &p->gemm.epilogue);
-    case KEY_ALPHA:
-        return take_float(w, &p->gemm.alpha);
-    case KEY_BETA:
-        return take_float(w, &p->gemm.beta);
-    case KEY_COMPUTE:
-        return take_compute(w, &p->gemm.compute);
-    default:
-        return take_integer(w, size_fields[key - KEY_LDA].least,
-                            (int64_t *)((char *)p + size_fields[key - KEY_LDA].offset));
-    }
+// --- on the command line ---
+
+cli_product_options cli_product_begin(void) {
+    return (cli_product_options){.gemm = tlob_gemm_init(1, 1, 1),
+                                 .stride_a = -1,
+                                 .stride_b = -1,
+                                 .stride_c = -1,
+                                 .stride_aux = -1,
+                                 .stride_bias = -1};
 }
 
-static bool take_size(cli_product *p, word *w) {
-    static const char *const names[] = {"M", "N", "K"};
-    int64_t *sizes[] = {&p->gemm.m, &p->gemm.n, &p->gemm.k};
-    w->option = names[p->sizes];
-    return take_integer(w, 0, sizes[p->sizes++]);
-}
-
-// --- as options ---
-
-static const struct argp_option *find_key(int key) {
-    for (const struct argp_option *o = options; o->name || o->doc; o++)
-        if (o->name && o->key == key)
-            return o;
-    return NULL;
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    cli_product *p = state->input;
-    char why[512], option[32];
-    word w = {option, arg, why, sizeof why};
-    const struct argp_option *found = find_key(key);
-    if (found) {
-        snprintf(option, sizeof option, "--%s", found->name);
-        if (!take_option(p, key, &w))
+static error_t parse_product(int key, char *arg, struct argp_state *state) {
+    cli_product_options *options = state->input;
+    char option[32], why[512];
+    if (key == ARGP_KEY_INIT)
+        *options = cli_product_begin();
+    for (const struct argp_option *o = product_options; o->name || o->doc; o++) {
+        if (!o->name || o->key != key)
+            continue;
+        snprintf(option, sizeof option, "--%s", o->name);
+        if (!cli_product_take(options, key, option, arg, why, sizeof why))
             argp_error(state, "%s", why);
         return 0;
     }
-    switch (key) {
-    case ARGP_KEY_INIT:
-        *p = cli_product_init();
-        return 0;
-    case ARGP_KEY_ARG:
-        if (p->sizes == 3)
-            return ARGP_ERR_UNKNOWN;
-        if (!take_size(p, &w))
-            argp_error(state, "%s", why);
-        return 0;
-    case ARGP_KEY_END:
-        if (p->sizes < 3)
-            argp_error(state, "three sizes are needed: M N K");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return key == ARGP_KEY_INIT ? 0 : ARGP_ERR_UNKNOWN;
 }
 
-const struct argp cli_product_argp = {.options = options, .parser = parse};
+const struct argp cli_product_argp = {.options = product_options, .parser = parse_product};
 
-// --- as a line ---
-
-static const struct argp_option *find_name(const char *name) {
-    if (!strcmp(name, compute_option.name))
-        return &compute_option;
-    for (const struct argp_option *o = options; o->name || o->doc; o++)
-        if (o->name && !strcmp(name, o->name))
-            return o;
-    return NULL;
-}
-
-// An option, and its value: after '=', or the next word.
-static bool parse_option(cli_product *p, word *w, char *text, char **rest) {
-    char *value = strchr(text, '=');
-    if (value)
-        *value++ = 0;
-    const struct argp_option *o = find_name(text + 2);
-    if (!o) {
-        snprintf(w->why, w->size, "'%.60s' is no option of a product", text);
-        return false;
-    }
-    if (o->arg && !value)
-        value = strtok_r(NULL, " \t", rest);
-    if (!o->arg != !value) {
-        snprintf(w->why, w->size, "%s %s", text, o->arg ? "needs a value" : "takes no value");
-        return false;
-    }
-    w->option = text;
-    w->text = value;
-    return take_option(p, o->key, w);
-}
-
-bool cli_product_parse(char *text, cli_product *product, char *why, size_t size) {
-    char *rest = NULL;
-    *product = cli_product_init();
-    for (char *next = strtok_r(text, " \t", &rest); next; next = strtok_r(NULL, " \t", &rest)) {
-        word w = {.text = next, .why = why, .size = size};
-        if (!strncmp(next, "--", 2)) {
-            if (!parse_option(product, &w, next, &rest))
-                return false;
-        } else if (product->sizes == 3) {
-            snprintf(why, size, "unexpected word '%.60s': three sizes M N K are enough", next);
-            return false;
-        } else if (!take_size(product, &w)) {
-            return false;
-        }
-    }
-    if (product->sizes < 3) {
-        snprintf(why, size, "three sizes are needed: M N K");
-        return false;
-    }
-    cli_product_finish(product);
-    return true;
+void cli_product_size(struct argp_state *state, unsigned index, const char *arg, cli_product_options *options) {
+    char why[512];
+    if (!cli_product_take_size(options, index, arg, why, sizeof why))
+        argp_error(state, "%s", why);
 }
 
 // --- the layout ---
 
+// A stride that was not given: one matrix after the other. One that does not fit is left to the library's own check of
+// the extents.
 static int64_t default_stride(int64_t given, int64_t ld, int64_t columns) {
     int64_t stride;
     if (given >= 0)
@@ -266,18 +199,130 @@ static int64_t default_stride(int64_t given, int64_t ld, int64_t columns) {
     return __builtin_mul_overflow(ld, columns, &stride) ? INT64_MAX : stride;
 }
 
-void cli_product_finish(cli_product *product) {
-    const cli_product *p = product;
-    tlob_gemm *gemm = &product->gemm, packed = tlob_gemm_init(gemm->m, gemm->n, gemm->k);
+void cli_product_finish(cli_product_options *options) {
+    tlob_gemm *gemm = &options->gemm, packed = tlob_gemm_init(gemm->m, gemm->n, gemm->k);
     bool ta = gemm->transa == TLOB_OP_T, tb = gemm->transb == TLOB_OP_T;
-    gemm->lda = p->lda ? p->lda : ta ? packed.ldb : packed.lda;
-    gemm->ldb = p->ldb ? p->ldb : tb ? (gemm->n > 1 ? gemm->n : 1) : packed.ldb;
-    gemm->ldc = p->ldc ? p->ldc : packed.ldc;
-    gemm->ld_aux = p->ld_aux ? p->ld_aux : packed.ld_aux;
-    gemm->stride_a = default_stride(p->stride_a, gemm->lda, ta ? gemm->m : gemm->k);
-    gemm->stride_b = default_stride(p->stride_b, gemm->ldb, tb ? gemm->k : gemm->n);
-    gemm->stride_c = default_stride(p->stride_c, gemm->ldc, gemm->n);
-    gemm->stride_aux = default_stride(p->stride_aux, gemm->ld_aux, gemm->n);
+    gemm->lda = options->lda ? options->lda : ta ? packed.ldb : packed.lda;
+    gemm->ldb = options->ldb ? options->ldb : tb ? (gemm->n > 1 ? gemm->n : 1) : packed.ldb;
+    gemm->ldc = options->ldc ? options->ldc : packed.ldc;
+    gemm->ld_aux = options->ld_aux ? options->ld_aux : packed.ld_aux;
+    gemm->stride_a = default_stride(options->stride_a, gemm->lda, ta ? gemm->m : gemm->k);
+    gemm->stride_b = default_stride(options->stride_b, gemm->ldb, tb ? gemm->k : gemm->n);
+    gemm->stride_c = default_stride(options->stride_c, gemm->ldc, gemm->n);
+    gemm->stride_aux = default_stride(options->stride_aux, gemm->ld_aux, gemm->n);
     int64_t vector = gemm->epilogue == TLOB_EPILOGUE_BGRADB ? gemm->n : gemm->m;
-    gemm->stride_bias = default_stride(p->stride_bias, vector, 1);
+    gemm->stride_bias = default_stride(options->stride_bias, vector, 1);
+}
+
+// --- how it is shown ---
+
+static const char *const operations[] = {"sgemm", "sgemm_strided_batched", "matmul_bias"};
+
+void cli_product_print(const tlob_gemm *gemm) {
+    const tlob_epilogue_traits *epilogue = tlob_epilogue_get_traits(gemm->epilogue);
+    printf("operation  %s\n", operations[tlob_gemm_operation(gemm)]);
+    printf("problem    m %" PRId64 ", n %" PRId64 ", k %" PRId64 ", op %c%c, ld %" PRId64 " %" PRId64 " %" PRId64
+           ", batch %" PRId64 ", alpha %g, beta %g, epilogue %s\n",
+           gemm->m, gemm->n, gemm->k, gemm->transa ? 'T' : 'N', gemm->transb ? 'T' : 'N', gemm->lda, gemm->ldb,
+           gemm->ldc, gemm->batch, (double)gemm->alpha, (double)gemm->beta, epilogue->name);
+    if (gemm->batch > 1)
+        printf("strides    %" PRId64 " %" PRId64 " %" PRId64 "\n", gemm->stride_a, gemm->stride_b, gemm->stride_c);
+    if (epilogue->reads_aux || epilogue->writes_aux)
+        printf("aux        ld %" PRId64 ", stride %" PRId64 ", %s\n", gemm->ld_aux, gemm->stride_aux,
+               epilogue->aux_is_mask ? "bits" : "floats");
+}
+
+static void add_words(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add_words(char *text, size_t size, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+}
+
+// Whether a field of the layout counts in a problem: strides of a batch, what an epilogue takes besides.
+static bool counts(const tlob_gemm *gemm, int field) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(gemm->epilogue);
+    bool aux = t->reads_aux || t->writes_aux, vector = t->reads_bias || t->writes_bgrad;
+    switch (KEY_LDA + field) {
+    case KEY_LDA:
+    case KEY_LDB:
+    case KEY_LDC:
+        return true;
+    case KEY_LD_AUX:
+        return aux;
+    case KEY_STRIDE_AUX:
+        return aux && gemm->batch > 1;
+    case KEY_STRIDE_BIAS:
+        return vector && gemm->batch > 1;
+    default:
+        return gemm->batch > 1;
+    }
+}
+
+// What the layout of a problem would be by default: its strides from the leading dimensions that it has.
+static tlob_gemm usual_layout(const tlob_gemm *gemm) {
+    cli_product_options packed = cli_product_begin(), strides;
+    packed.gemm = *gemm;
+    strides = packed;
+    strides.lda = gemm->lda;
+    strides.ldb = gemm->ldb;
+    strides.ldc = gemm->ldc;
+    strides.ld_aux = gemm->ld_aux;
+    cli_product_finish(&packed);
+    cli_product_finish(&strides);
+    tlob_gemm usual = strides.gemm;
+    usual.lda = packed.gemm.lda;
+    usual.ldb = packed.gemm.ldb;
+    usual.ldc = packed.gemm.ldc;
+    usual.ld_aux = packed.gemm.ld_aux;
+    return usual;
+}
+
+void cli_product_words(const tlob_gemm *gemm, char *text, size_t size) {
+    const tlob_gemm packed = usual_layout(gemm);
+    snprintf(text, size, "%" PRId64 " %" PRId64 " %" PRId64 "%s%s", gemm->m, gemm->n, gemm->k,
+             gemm->transa ? " --transa" : "", gemm->transb ? " --transb" : "");
+    if (gemm->batch != 1)
+        add_words(text, size, " --batch %" PRId64, gemm->batch);
+    for (int i = 0; i < FIELDS; i++) {
+        int64_t value, usual;
+        memcpy(&value, (const char *)gemm + layout_fields[i].field, sizeof value);
+        memcpy(&usual, (const char *)&packed + layout_fields[i].field, sizeof usual);
+        if (value != usual && counts(gemm, i))
+            add_words(text, size, " %s %" PRId64, layout_fields[i].option, value);
+    }
+    if (gemm->alpha != 1)
+        add_words(text, size, " --alpha %g", (double)gemm->alpha);
+    if (gemm->beta != 0)
+        add_words(text, size, " --beta %g", (double)gemm->beta);
+    if (gemm->epilogue)
+        add_words(text, size, " --epilogue %s", tlob_epilogue_get_traits(gemm->epilogue)->name);
+    if (gemm->compute)
+        add_words(text, size, " --compute %s", tlob_compute_name(gemm->compute));
+}
+
+void cli_product_add(cJSON *json, const tlob_gemm *gemm) {
+    const struct {
+        const char *key;
+        int64_t value;
+    } fields[] = {
+        {"m", gemm->m}, {"n", gemm->n}, {"k", gemm->k}, {"lda", gemm->lda}, {"ldb", gemm->ldb}, {"ldc", gemm->ldc},
+        {"batch", gemm->batch}, {"stride_a", gemm->stride_a}, {"stride_b", gemm->stride_b},
+        {"stride_c", gemm->stride_c}, {"ld_aux", gemm->ld_aux}, {"stride_aux", gemm->stride_aux},
+        {"stride_bias", gemm->stride_bias},
+    };
+    cJSON *problem = cJSON_AddObjectToObject(json, "problem");
+    cJSON_AddStringToObject(problem, "operation", operations[tlob_gemm_operation(gemm)]);
+    cJSON_AddStringToObject(problem, "transa", gemm->transa ? "T" : "N");
+    cJSON_AddStringToObject(problem, "transb", gemm->transb ? "T" : "N");
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        char digits[32]; // as they are: a double holds no int64
+        snprintf(digits, sizeof digits, "%" PRId64, fields[i].value);
+        cJSON_AddRawToObject(problem, fields[i].key, digits);
+    }
+    cJSON_AddNumberToObject(problem, "alpha", (double)gemm->alpha);
+    cJSON_AddNumberToObject(problem, "beta", (double)gemm->beta);
+    cJSON_AddStringToObject(problem, "epilogue", tlob_epilogue_get_traits(gemm->epilogue)->name);
 }

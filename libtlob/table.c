@@ -30,7 +30,7 @@ tlob_gemm tlob_table_problem(const tlob_gemm *gemm) {
     return g;
 }
 
-bool tlob_problem_equal(const tlob_gemm *a, const tlob_gemm *b) {
+static bool same_problem(const tlob_gemm *a, const tlob_gemm *b) {
     return !memcmp(a, b, sizeof(*a));
 }
 
@@ -273,12 +273,12 @@ void tlob_table_sort(tlob_table *table) {
         qsort(table->kept.list, table->kept.count, sizeof(*table->kept.list), compare_records);
 }
 
-tlob_record *tlob_table_same(const tlob_table *table, const tlob_table_entry *entry) {
+static tlob_record *find_same(const tlob_table *table, const tlob_table_entry *entry) {
     const tlob_gemm problem = tlob_table_problem(&entry->gemm);
     const tlob_table_origin *o = &entry->origin;
     uint64_t hash = hash_problem(&problem);
     tlob_record *r = table->n_buckets ? *bucket_of(table, hash) : NULL;
-    while (r && !(r->hash == hash && tlob_problem_equal(&r->entry.gemm, &problem) &&
+    while (r && !(r->hash == hash && same_problem(&r->entry.gemm, &problem) &&
                   same_device(&r->entry.origin, o->device, o->sm, o->multiprocessors) &&
                   !strcmp(release_of(&r->entry.origin), release_of(o))))
         r = r->next;
@@ -354,7 +354,7 @@ tlob_status tlob_table_put(tlob_table *table, const tlob_table_entry *entry) {
     tlob_record *record = reserve(&table->kept) && reserve_buckets(table) ? make_record(&added) : NULL;
     if (!record)
         return no_memory();
-    tlob_record *before = tlob_table_same(table, &added); /* `entry` may be that one's */
+    tlob_record *before = find_same(table, &added); /* `entry` may be that one's */
     if (before)
         remove_record(table, before);
     insert(table, record);
@@ -369,6 +369,11 @@ tlob_status tlob_table_list(const tlob_table *table, tlob_table_fn visit, void *
     for (size_t i = 0; i < table->rejected.count; i++)
         visit(user, &table->rejected.list[i]->entry);
     return TLOB_OK;
+}
+
+const tlob_table_entry *tlob_table_same(const tlob_table *table, const tlob_table_entry *entry) {
+    const tlob_record *record = table && entry ? find_same(table, entry) : NULL;
+    return record ? &record->entry : NULL;
 }
 
 int64_t tlob_table_count(const tlob_table *table, const tlob_device_info *device) {
@@ -389,7 +394,7 @@ static const tlob_table_entry *find_first(const tlob_table *table, const tlob_ge
     const tlob_table_entry *first = NULL;
     uint64_t hash = hash_problem(&problem);
     for (const tlob_record *r = *bucket_of(table, hash); r; r = r->next)
-        if (r->hash == hash && tlob_problem_equal(&r->entry.gemm, &problem) && (!device || is_here(&r->entry, device)) &&
+        if (r->hash == hash && same_problem(&r->entry.gemm, &problem) && (!device || is_here(&r->entry, device)) &&
             (!first || compare_entries(&r->entry, first) < 0))
             first = &r->entry;
     return first;

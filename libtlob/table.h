@@ -27,9 +27,6 @@ struct tlob_table {
 /** Whether an entry can be kept: method, problem and origin are sound. Looks at the problem as it is put. */
 bool tlob_table_check(const tlob_table_entry *entry, tlob_fault *why);
 
-/** The entry that says what is best for the same problem, on the same device, by the same release; or NULL. */
-tlob_record *tlob_table_same(const tlob_table *table, const tlob_table_entry *entry);
-
 /** Adds a copy of a checked entry behind the others. OUT_OF_MEMORY. */
 tlob_status tlob_table_append(tlob_table *table, const tlob_table_entry *entry);
 
@@ -38,8 +35,5 @@ tlob_status tlob_table_append_rejected(tlob_table *table, const tlob_table_entry
 
 /** Puts what was appended in order. */
 void tlob_table_sort(tlob_table *table);
-
-/** Whether two methods or problems of two kept entries are the same; fields of kept methods are sorted by name. */
-bool tlob_problem_equal(const tlob_gemm *a, const tlob_gemm *b);
 
 #endif

@@ -177,13 +177,13 @@ static bool take_entry(const cJSON *object, tlob_table_entry *entry, tlob_fault 
 }
 
 /* Whether an earlier entry is for the same; then this one must say the same. */
-static bool check_earlier(const tlob_record *earlier, const tlob_table_entry *entry, tlob_fault *why) {
-    if (!earlier || (tlob_method_equal(&earlier->entry.method, &entry->method) &&
-                     !strcmp(earlier->entry.origin.library, entry->origin.library)))
+static bool check_earlier(const tlob_table_entry *earlier, const tlob_table_entry *entry, tlob_fault *why) {
+    if (!earlier || (tlob_method_equal(&earlier->method, &entry->method) &&
+                     !strcmp(earlier->origin.library, entry->origin.library)))
         return true;
     char method[96];
-    tlob_method_print(&earlier->entry.method, method, sizeof(method));
-    return tlob_reject(why, "it contradicts '%.90s', which has for the same problem: %s", earlier->entry.source, method);
+    tlob_method_print(&earlier->method, method, sizeof(method));
+    return tlob_reject(why, "it contradicts '%.90s', which has for the same problem: %s", earlier->source, method);
 }
 
 static tlob_status load_entry(tlob_table *table, const cJSON *object, const char *source, int number,
@@ -191,7 +191,7 @@ static tlob_status load_entry(tlob_table *table, const cJSON *object, const char
     tlob_table_entry entry = {.source = source};
     tlob_fault why = {""};
     if (take_entry(object, &entry, &why)) {
-        const tlob_record *earlier = tlob_table_same(table, &entry);
+        const tlob_table_entry *earlier = tlob_table_same(table, &entry);
         if (check_earlier(earlier, &entry, &why)) {
             report->accepted++;
             return earlier ? TLOB_OK : tlob_table_append(table, &entry);
@@ -239,7 +239,8 @@ tlob_status tlob_table_read(const char *path, tlob_table **table, tlob_table_rep
         *table = NULL;
     if (!path || !table)
         return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_table_read", "%s is NULL", path ? "table" : "path");
-    return finish(tlob_json_read(&kind.json, path, &object), path, object, table, report);
+    tlob_status status = tlob_json_read(&kind.json, path, &object);
+    return finish(status, path, object, table, report);
 }
 
 tlob_status tlob_table_parse(const char *path, const char *text, size_t length, tlob_table **table,
@@ -250,7 +251,8 @@ tlob_status tlob_table_parse(const char *path, const char *text, size_t length, 
     if (!path || !text || !table)
         return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_table_parse", "%s is NULL",
                          !path ? "path" : !text ? "text" : "table");
-    return finish(tlob_json_parse(&kind.json, path, text, length, &object), path, object, table, report);
+    tlob_status status = tlob_json_parse(&kind.json, path, text, length, &object);
+    return finish(status, path, object, table, report);
 }
 
 /* --- writing ----------------------------------------------------------------------------------------------------- */

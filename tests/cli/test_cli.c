@@ -31,7 +31,7 @@ static void expect_failure(const run_result *r, int status, const char *text, co
 // --- usage ---
 
 static const char *const commands[] = {"info", "explain", "synth", "features", "train", "eval", "parity", "bench",
-                                       "algorithms", "report"};
+                                       "algorithms", "report", "table"};
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
 Test(cli, every_command_has_a_manual) {

@@ -99,6 +99,9 @@ TLOB_API tlob_status tlob_table_list(const tlob_table *table, tlob_table_fn visi
 TLOB_API const tlob_table_entry *tlob_table_find(const tlob_table *table, const tlob_gemm *gemm,
                                                  const tlob_device_info *device);
 
+/** The entry that tlob_table_put would replace by `entry`, or NULL: also for NULL. Likewise. */
+TLOB_API const tlob_table_entry *tlob_table_same(const tlob_table *table, const tlob_table_entry *entry);
+
 /** Writes in words why tlob_table_find gives NULL, or nothing where it does not; at most `size` bytes. Likewise. */
 TLOB_API void tlob_table_miss(const tlob_table *table, const tlob_gemm *gemm, const tlob_device_info *device,
                               char *text, size_t size);
