@@ -11,6 +11,9 @@
 #define PRE_US         40   // the same of the pre-pass
 #define PRE_CALLS      8
 #define PRE_SAMPLES    3
+#define SHORT_ROUNDS   4    // further short samples, after which who is
+#define SHORT_MARGIN   0.20 // this far past the band is not timed in full
+#define LONG_US        300.0 // what takes so long is disturbed little: one sample each will do
 #define PRE_FACTOR     1.5  // what takes longer than that times the best is dropped,
 #define FIRST_FACTOR   3.0  // already by its first call alone if it is behind by this
 #define FIRST_US       20.0 // and this much, for a first call waits for the host
@@ -187,7 +190,10 @@ static bool prepare(tune_session *s, int count, int calls) {
         tune_method *m = &s->methods[s->set[i]];
         const call c = {&m->method, s->data};
         const bench_work work = work_of(&c);
+        if (m->graph && m->graph_calls == calls)
+            continue;
         bench_graph_close(&m->graph);
+        m->graph_calls = calls;
         if (!bench_graph_open(s->lab->cuda, s->lab->stream, &work, calls, &m->graph))
             return false;
     }
@@ -321,7 +327,7 @@ static bool run_pre_pass(tune_session *s) {
     if (!prepare(s, count, calls_for(best, PRE_US, PRE_CALLS)))
         return false;
     forget_times(s, count, false);
-    for (int round = 0; round < PRE_SAMPLES; round++)
+    for (int round = 0; round < (best < LONG_US ? PRE_SAMPLES : 1); round++)
         if (!run_round(s, count, round, false))
             return false;
     drop_slow(s, PRE_FACTOR, 0);
@@ -354,6 +360,16 @@ static int keep_close(tune_session *s, int count, bool cold, double limit) {
     return kept;
 }
 
+// The standard's time is always told.
+static void add_standard(tune_session *s, int *count) {
+    if (s->standard < 0 || *s->methods[s->standard].why)
+        return;
+    for (int i = 0; i < *count; i++)
+        if (s->set[i] == s->standard)
+            return;
+    s->set[(*count)++] = s->standard;
+}
+
 // Leaves in the set the best, the one that would be chosen, and who may take its place by a little more or less than
 // what was measured: those up to it in the order that are near the edge. False if nobody is near.
 static bool keep_doubtful(tune_session *s, int *count, bool cold) {
@@ -373,10 +389,23 @@ static bool keep_doubtful(tune_session *s, int *count, bool cold) {
     return doubtful;
 }
 
-// The rounds of the times that decide.
-static bool run_rounds(tune_session *s, bool cold) {
-    int count = survivors(s);
-    forget_times(s, count, false); // those of the pre-pass are none, whichever decide
+// More short samples, as those of the pre-pass: they are cheap, and few are left for the full ones. The standard stays.
+static bool run_short_rounds(tune_session *s, int *count) {
+    const double best = best_of(s);
+    if (!prepare(s, *count, calls_for(best, PRE_US, PRE_CALLS)))
+        return false;
+    for (int round = 0; round < (best < LONG_US ? SHORT_ROUNDS : 1); round++)
+        if (!run_round(s, *count, round, false))
+            return false;
+    *count = keep_close(s, *count, false, 1 + s->lab->band + SHORT_MARGIN);
+    add_standard(s, count);
+    return true;
+}
+
+// The rounds of the times that decide, for the methods of the set.
+static bool run_rounds(tune_session *s, int count, bool cold) {
+    if (cold)
+        forget_times(s, count, false); // those of the pre-pass are estimates
     forget_times(s, count, cold);
     for (int round = 0; round < s->lab->repeat; round++) {
         if (!run_round(s, count, round, cold))
@@ -397,11 +426,7 @@ static bool run_rounds(tune_session *s, bool cold) {
 // The other times, for the record: of those within the band, and of the standard.
 static bool run_other_rounds(tune_session *s, bool cold) {
     int count = keep_close(s, survivors(s), s->lab->cold, 1 + s->lab->band);
-    bool has_standard = s->standard < 0 || *s->methods[s->standard].why;
-    for (int i = 0; i < count; i++)
-        has_standard = has_standard || s->set[i] == s->standard;
-    if (!has_standard)
-        s->set[count++] = s->standard;
+    add_standard(s, &count);
     if (!prepare(s, count, cold ? 1 : s->calls))
         return false;
     forget_times(s, count, cold);
@@ -417,7 +442,9 @@ bool tune_session_compete(tune_session *s, int *chosen) {
     *chosen = -1;
     if (!count)
         return true;
-    if (!prepare(s, count, s->lab->cold ? 1 : calls) || !run_rounds(s, s->lab->cold))
+    if (!s->lab->cold && !run_short_rounds(s, &count))
+        return false;
+    if (!prepare(s, count, s->lab->cold ? 1 : calls) || !run_rounds(s, count, s->lab->cold))
         return false;
     *chosen = choose(s, s->lab->cold, &best);
     s->calls = calls;

@@ -2,8 +2,8 @@
 // `tlob bench gemm`.
 //
 // Every method runs once on operands of its own and is checked (cli/tune_data.h); one that fails is told of and never
-// chosen. Then a pre-pass of few samples drops what takes more than 1.5 times the best. The rest takes turns in rounds,
-// in alternating order, so that what drifts touches all alike; what is clearly behind leaves after some rounds. A time is
+// chosen. Then a pre-pass of few short samples drops what takes more than 1.5 times the best. The rest takes turns in
+// rounds, in alternating order, so that what drifts touches all alike; what is clearly behind leaves early. A time is
 // the least of its samples: whatever disturbs a kernel makes it slower. On a GPU a sample is a graph of calls that takes
 // about 100 us, at most 64 of them; cold, one call after the L2 cache was written over. On the host the clock is read.
 //
@@ -35,7 +35,8 @@ typedef struct tune_method {
     char why[256];            // empty: right; else why it is never chosen
     bool dropped;             // by the pre-pass or before: warm_us is a first estimate
     double warm_us, cold_us;  // of a call; NAN where not measured
-    bench_graph *graph;       // that is timed at present
+    bench_graph *graph;       // that is timed at present,
+    int graph_calls;          // of so many calls
 } tune_method;
 
 // One problem. Methods are in the order in which they are chosen from.
