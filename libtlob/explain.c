@@ -4,25 +4,22 @@
 
 #include "libtlob/internal.h"
 
-/* Why a backend can not run `gemm` in `memory`, or NULL. */
-static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic,
+/* Why a backend can not run `gemm` in this form in `memory`, or NULL. */
+static const char *find_obstacle(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic, tlob_form form,
                                  const tlob_gemm *gemm, const tlob_gemm_operands *x) {
     if (ops->caps.memory != memory)
         return memory == TLOB_MEMORY_HOST ? "works on cuda memory, and the context is for host"
                                           : "works on host memory, and the context is for cuda";
-    return ops->missing ? ops->missing : tlob_unsupported(ops, deterministic, gemm, x);
+    return ops->missing ? ops->missing : tlob_form_unsupported(ops, deterministic, form, gemm, x);
 }
 
-/* The one that is picked is asked for what the form makes of the problem. */
+/* The one that is picked is asked in the form that the policy wants. */
 static void consider(const tlob_backend_ops *ops, tlob_memory memory, bool deterministic, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x, tlob_explanation *e) {
     tlob_candidate *candidate = &e->candidate[e->candidates++];
     candidate->picked = !strcmp(ops->name, e->choice.backend);
     const tlob_form form = candidate->picked ? e->choice.form : TLOB_FORM_WHOLE;
-    const char *obstacle = tlob_form_obstacle(form, gemm);
-    const tlob_gemm part = obstacle ? *gemm : tlob_form_part(form, gemm);
-    if (!obstacle)
-        obstacle = find_obstacle(ops, memory, deterministic, &part, x);
+    const char *obstacle = find_obstacle(ops, memory, deterministic, form, gemm, x);
     snprintf(candidate->backend, sizeof(candidate->backend), "%s", ops->name);
     candidate->able = !obstacle;
     if (obstacle)

@@ -109,6 +109,21 @@ tlob_gemm tlob_form_part(tlob_form form, const tlob_gemm *gemm) {
     return part;
 }
 
+const char *tlob_form_unsupported(const tlob_backend_ops *ops, bool deterministic, tlob_form form,
+                                  const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(gemm->epilogue);
+    const char *why = tlob_form_obstacle(form, gemm);
+    if (why)
+        return why;
+    const tlob_gemm part = tlob_form_part(form, gemm);
+    why = tlob_unsupported(ops, deterministic, &part, x);
+    bool floats = (t->reads_aux || t->writes_aux) && !t->aux_is_mask;
+    if (!why && form == TLOB_FORM_LOOP && floats && ops->caps.aux_alignment > sizeof(float) &&
+        gemm->stride_aux % (ops->caps.aux_alignment / (int64_t)sizeof(float)))
+        why = "in a loop its aux would be less aligned than the backend needs; see tlob_backend_caps.aux_alignment";
+    return why;
+}
+
 /* --- running ------------------------------------------------------------------------------------------------------ */
 
 /* The operands of product `b` of a batch. Those that do not count stay as they are, and so do their strides. */
@@ -173,6 +188,37 @@ tlob_status tlob_form_run(tlob_stream *stream, int index, tlob_form form, const 
     const tlob_gemm part = tlob_form_part(form, gemm);
     tlob_status status = run_slot(stream, index, pick, &part, x, memo);
     return status == TLOB_OK && form == TLOB_FORM_SEPARATE ? tlob_form_finish(stream, gemm, x) : status;
+}
+
+/* --- how operands lie in a loop ------------------------------------------------------------------------------------ */
+
+/*
+ * Of the addresses first + b * stride, one with the least alignment: the first or the second, for the lowest bits of a
+ * sum are those of its parts.
+ */
+static uintptr_t least(uintptr_t first, int64_t stride) {
+    uintptr_t second = first + (uintptr_t)stride * sizeof(float);
+    uintptr_t lowest = (first | second) & -(first | second);
+    return first & lowest || !lowest ? first : second;
+}
+
+tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *g, const tlob_gemm_operands *x) {
+    enum { APART = 4096 }; /* aligned to more than anyone asks for */
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
+    tlob_gemm_operands worst = *x;
+    if (form != TLOB_FORM_LOOP)
+        return worst;
+    worst.a = (const float *)least((uintptr_t)x->a, g->stride_a);
+    worst.b = (const float *)least((uintptr_t)x->b, g->stride_b);
+    worst.d = (float *)least((uintptr_t)x->d, g->stride_c);
+    worst.c = (const float *)least((uintptr_t)x->c + (x->c ? 0 : APART), g->stride_c);
+    if (t->reads_bias)
+        worst.bias = (const float *)least((uintptr_t)x->bias, g->stride_bias);
+    if (t->writes_bgrad)
+        worst.bgrad = (float *)least((uintptr_t)x->bgrad, g->stride_bias);
+    if ((t->reads_aux || t->writes_aux) && !t->aux_is_mask)
+        worst.aux = (void *)least((uintptr_t)x->aux, g->stride_aux);
+    return worst;
 }
 
 /* --- configurations ------------------------------------------------------------------------------------------------ */

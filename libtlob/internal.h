@@ -320,6 +320,16 @@ void tlob_configuration_print(const tlob_method *method, char *text, size_t size
 /** The problem that a backend is given of `gemm`, for which the form has no obstacle. */
 tlob_gemm tlob_form_part(tlob_form form, const tlob_gemm *gemm);
 
+/** NULL if `ops` can do `gemm` in this form, else why not. Otherwise as tlob_unsupported. */
+const char *tlob_form_unsupported(const tlob_backend_ops *ops, bool deterministic, tlob_form form,
+                                  const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
+/**
+ * Operands that lie as badly as any that the form will hand to a backend: to be looked at, not to be read. NULL of `x`
+ * is taken to be aligned to 256 bytes, and C apart from D.
+ */
+tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *gemm, const tlob_gemm_operands *x);
+
 /** Runs a problem with a product on backend `index`, with the device current. `*memo` belongs to the part. */
 tlob_status tlob_form_run(tlob_stream *stream, int index, tlob_form form, const tlob_pick *pick, const tlob_gemm *gemm,
                           const tlob_gemm_operands *x, void **memo);

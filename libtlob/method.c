@@ -107,12 +107,12 @@ static tlob_status show_backend(tlob_stream *stream, int index, const tlob_gemm 
     tlob_status status = TLOB_OK;
     snprintf(v->method.backend, sizeof(v->method.backend), "%s", ops->name);
     for (int form = 0; form < TLOB_FORM_COUNT && status == TLOB_OK; form++) {
-        if (tlob_form_obstacle((tlob_form)form, g))
-            continue;
-        const tlob_gemm part = tlob_form_part((tlob_form)form, g);
         v->method.form = (tlob_form)form;
-        if (!tlob_unsupported(ops, stream->ctx->settings.deterministic, &part, x))
-            status = show_form(stream, index, &part, x ? x : &none, v);
+        if (tlob_form_unsupported(ops, stream->ctx->settings.deterministic, v->method.form, g, x))
+            continue;
+        const tlob_gemm part = tlob_form_part(v->method.form, g);
+        const tlob_gemm_operands worst = tlob_form_least_aligned(v->method.form, g, x ? x : &none);
+        status = show_form(stream, index, &part, &worst, v);
     }
     return status;
 }

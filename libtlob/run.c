@@ -107,16 +107,6 @@ const char *tlob_unsupported(const tlob_backend_ops *ops, bool deterministic, co
     return why ? why : "no reason given";
 }
 
-static tlob_status check_supported(const tlob_context *ctx, int index, const tlob_gemm *g,
-                                   const tlob_gemm_operands *x) {
-    const tlob_backend_ops *ops = ctx->backends[index];
-    const char *why = tlob_unsupported(ops, ctx->settings.deterministic, g, x);
-    if (!why)
-        return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, g,
-                             "%s; choose another backend by the policy or tlob_gemm_run_on", why);
-}
-
 /* k = 0 or alpha = 0: no product, so no backend; what is left is z = beta C, and the epilogue on it. */
 static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, const tlob_gemm_operands *x) {
     const tlob_space *space = stream->ctx->space;
@@ -206,16 +196,16 @@ static bool is_known(const tlob_stream *stream, const tlob_known *known, const c
 /* Whether the chosen backend can do what `method` asks of it. */
 static tlob_status take_method(const tlob_context *ctx, int index, const tlob_method *method,
                                const tlob_gemm_operands *x, call *c) {
-    const char *obstacle = tlob_form_obstacle(method->form, &c->gemm);
+    const tlob_backend_ops *ops = ctx->backends[index];
     c->index = index;
-    c->backend = ctx->backends[index]->name;
+    c->backend = ops->name;
     c->form = method->form;
     c->pick = NULL;
-    if (obstacle)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, c->backend, "form", 0, NULL, &c->gemm,
-                                 "the problem cannot be done in this form: %s", obstacle);
-    const tlob_gemm part = tlob_form_part(method->form, &c->gemm);
-    return check_supported(ctx, index, &part, x);
+    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, &c->gemm, x);
+    if (!why)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
+                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
 }
 
 /* Which method, and whether its backend can do it. The configuration waits until the operands have been checked. */

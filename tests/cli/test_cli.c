@@ -261,6 +261,9 @@ static const explained explanations[] = {
     {"8 9 10 --device host", "backend    cpu_ref"},
     {"8 9 10 --device host", "policy     fixed:cpu_ref (default)"},
     {"8 9 10 --device host", "reason     "},
+    {"8 9 10 --device host", "form       whole"},
+    {"16 32 65536 --transb --batch 3 --threshold 64 --device cuda", "form       loop"},
+    {"16 32 65536 --transb --batch 3 --threshold 64 --device cuda", "by rule dw_batch: k = 65536 of a batch of 3"},
 };
 
 Test(cli, explain_tells_backend_policy_and_reason) {

@@ -67,6 +67,26 @@ static bool take_none(tlob_shared *shared, const tlob_algorithm *entry, char *wh
     return snprintf(why, size, "no"), false;
 }
 
+static tlob_status propose_none(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                                tlob_configuration_fn visit, void *user) {
+    (void)lane;
+    (void)gemm;
+    (void)x;
+    (void)visit;
+    (void)user;
+    return TLOB_OK;
+}
+
+static tlob_status adopt_none(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
+                              const tlob_algorithm_field *fields, int count, const tlob_pick **pick) {
+    (void)lane;
+    (void)x;
+    (void)fields;
+    (void)count;
+    (void)pick;
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, "naive", "adopt", 0, NULL, gemm, "none will do");
+}
+
 static const char *with_fault(tlob_backend_ops *row, int fault) {
     *row = naive;
     switch (fault) {
@@ -89,7 +109,9 @@ static const char *with_fault(tlob_backend_ops *row, int fault) {
     case 16: row->detach = unshare; return "attach and detach";
     case 17: row->attach = share; row->detach = unshare; row->list_algorithms = list_none; return "go together";
     case 18: row->list_algorithms = list_none; row->offer_algorithm = take_none; return "need attach";
-    case 19: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 4 of the";
+    case 19: row->propose = propose_none; return "propose and adopt";
+    case 20: row->adopt = adopt_none; return "propose and adopt";
+    case 21: row->api = TLOB_BACKEND_API + 1; row->name = (const char *)1; return "version 4 of the";
     default: return NULL;
     }
 }

@@ -111,6 +111,7 @@ Test(trace, the_file_gets_a_line_of_json_each) {
     cr_assert_eq(cJSON_GetObjectItem(json[1], "k")->valueint, 2);
     cr_assert_str_eq(cJSON_GetObjectItem(json[1], "trans")->valuestring, "NN");
     cr_assert_str_eq(cJSON_GetObjectItem(json[1], "backend")->valuestring, "cpu_ref");
+    cr_assert_str_eq(cJSON_GetObjectItem(json[1], "form")->valuestring, "whole");
     cr_assert_str_eq(cJSON_GetObjectItem(json[1], "beta")->valuestring, "inf");
     cr_assert_str_eq(cJSON_GetObjectItem(json[1], "status")->valuestring, "TLOB_OK");
     cr_assert_str_eq(cJSON_GetObjectItem(json[2], "backend")->valuestring, "a\"b\\c\n\xef\xbf\xbd\xc3\xa4\x01");

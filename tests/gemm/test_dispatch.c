@@ -40,6 +40,46 @@ Test(dispatch, batch_and_epilogue_do_not_count_for_the_threshold) {
     cr_assert_str_eq(choice.backend, "cublaslt");
 }
 
+/* The gradient of weights as a batch: small outputs of a long sum, which the library would not split. */
+Test(dispatch, a_deep_batch_is_done_in_a_loop) {
+    const tlob_policy policy = {0}, fixed = {.kind = TLOB_POLICY_FIXED, .backend = "cublaslt"};
+    static const struct {
+        int64_t m, n, k, batch;
+        tlob_compute compute;
+        tlob_epilogue epilogue;
+        bool loops;
+    } rows[] = {
+        {16, 32, 65536, 3, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, true},
+        {16, 32, 65536, 3, TLOB_COMPUTE_DEFAULT, TLOB_EPILOGUE_NONE, true},
+        {64, 64, 65536, 32, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, true},
+        {16, 32, 1500, 3, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, true},
+        {16, 32, 1499, 3, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, false},
+        {16, 32, 810, 3, TLOB_COMPUTE_FP32, TLOB_EPILOGUE_NONE, true},
+        {16, 32, 809, 3, TLOB_COMPUTE_FP32, TLOB_EPILOGUE_NONE, false},
+        {16, 32, 65536, 1, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, false},
+        {65, 32, 65536, 3, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, false},
+        {16, 65, 65536, 3, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, false},
+        {16, 32, 65536, 33, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_NONE, false},
+        {16, 32, 65536, 3, TLOB_COMPUTE_TF32, TLOB_EPILOGUE_RELU, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tlob_gemm g = tlob_gemm_init(rows[i].m, rows[i].n, rows[i].k);
+        tlob_choice choice;
+        g.batch = rows[i].batch;
+        g.stride_a = g.m * g.k;
+        g.stride_c = g.m * g.n;
+        g.compute = rows[i].compute;
+        g.epilogue = rows[i].epilogue;
+        OK(tlob_dispatch_explain(&policy, &g, &choice));
+        cr_assert_eq(choice.form, rows[i].loops ? TLOB_FORM_LOOP : TLOB_FORM_WHOLE, "row %zu: %s", i, choice.reason);
+        cr_assert_eq(strstr(choice.reason, "in form loop, by rule dw_batch: k = ") != NULL, rows[i].loops);
+        cr_assert(strstr(choice.reason, "threshold: min(m, n, k) = ") == choice.reason, "%s", choice.reason);
+        cr_assert_str_empty(choice.configuration);
+        OK(tlob_dispatch_explain(&fixed, &g, &choice));
+        cr_assert_eq(choice.form, TLOB_FORM_WHOLE, "fixed is fixed");
+    }
+}
+
 Test(dispatch, fixed_is_fixed) {
     tlob_policy policy = {.kind = TLOB_POLICY_FIXED, .backend = "cublaslt"};
     cr_assert_str_eq(explain(policy, 1, 1, 1).backend, "cublaslt");
