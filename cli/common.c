@@ -68,7 +68,7 @@ error_t cli_no_arguments(int key, char *arg, struct argp_state *state) {
 
 // --- the context ---
 
-enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY, KEY_DETERMINISTIC, KEY_CONFIG };
+enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY, KEY_DETERMINISTIC, KEY_CONFIG, KEY_TABLE };
 
 static const struct argp_option context_options[] = {
     {NULL, 0, NULL, 0, "Where and how to compute:", 1},
@@ -79,16 +79,18 @@ static const struct argp_option context_options[] = {
      "GPU; the host always works in fp32)",
      1},
     {"policy", KEY_POLICY, "POLICY", 0,
-     "Which backend runs a product: threshold, threshold:N or fixed:BACKEND (default: TLOB_POLICY, else threshold:64 "
-     "on a GPU and fixed:cpu_ref on the host). `tlob explain' shows what a policy decides",
+     "How a product is done: threshold, threshold:N, fixed:BACKEND, tuned or tuned:strict (default: TLOB_POLICY, else "
+     "threshold:64 on a GPU and fixed:cpu_ref on the host). `tlob explain' shows what a policy decides",
      1},
+    {"table", KEY_TABLE, "FILE", 0,
+     "The table of what was measured, for the policy tuned (default: TLOB_TABLE, else that of the configuration file)", 1},
     {"deterministic", KEY_DETERMINISTIC, "on|off", OPTION_ARG_OPTIONAL,
      "The same products give the same bits, on the same GPU model with the same libraries (default: "
      "TLOB_DETERMINISTIC, else off)",
      1},
     {"config", KEY_CONFIG, "FILE", 0,
      "A JSON file with one object of settings, for those that neither an option nor a TLOB_* variable gives: compute, "
-     "policy, workspace_mib, log, trace, deterministic (default: TLOB_CONFIG, else none)",
+     "policy, workspace_mib, log, trace, deterministic, table (default: TLOB_CONFIG, else none)",
      1},
     {0},
 };
@@ -110,7 +112,8 @@ void cli_device(const struct argp_state *state, const char *text, tlob_context_p
 static void parse_policy(struct argp_state *state, const char *text, tlob_policy *policy) {
     tlob_gemm gemm = tlob_gemm_init(1, 1, 1);
     tlob_choice choice;
-    if (tlob_policy_parse(text, policy) || tlob_dispatch_explain(policy, &gemm, &choice))
+    if (tlob_policy_parse(text, policy) ||
+        (policy->kind == TLOB_POLICY_FIXED && tlob_dispatch_explain(policy, &gemm, &choice)))
         argp_error(state, "--policy: %s", tlob_last_error()->message);
 }
 
@@ -134,6 +137,9 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
     case KEY_DETERMINISTIC:
         options->params.deterministic =
             arg && cli_choice(state, "--deterministic", arg, switches) ? TLOB_SWITCH_OFF : TLOB_SWITCH_ON;
+        return 0;
+    case KEY_TABLE:
+        options->params.table_path = arg;
         return 0;
     case KEY_CONFIG:
         options->params.config_path = arg;

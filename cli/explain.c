@@ -116,8 +116,9 @@ static tlob_status ask_device(const explain_options *options, answer *a) {
 // asked all the same: *fits is false, and a->algorithm tells why.
 static tlob_status resolve(const tlob_context_params *params, bool *fits, tlob_settings *settings, answer *a) {
     tlob_status status = tlob_settings_resolve(params, settings);
+    bool lacks_table = settings->policy.kind == TLOB_POLICY_TUNED && !*settings->table_path;
     *fits = !status;
-    if (status && (!settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
+    if (status && (lacks_table || !settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
         return status;
     if (status)
         snprintf(a->algorithm, sizeof a->algorithm, "not known: %s", tlob_last_error()->message);
@@ -125,6 +126,21 @@ static tlob_status resolve(const tlob_context_params *params, bool *fits, tlob_s
     a->origin = settings->policy_origin;
     tlob_policy_print(&settings->policy, a->policy, sizeof a->policy);
     return TLOB_OK;
+}
+
+// Without a device: the policy alone, with the table that a context would read.
+static tlob_status ask_without(const tlob_settings *settings, tlob_memory memory, answer *a) {
+    tlob_policy policy = settings->policy;
+    tlob_table *table = NULL;
+    tlob_status status = TLOB_OK;
+    if (*settings->table_path) {
+        status = tlob_table_read(settings->table_path, &table, NULL);
+        policy.table = table;
+    }
+    if (!status)
+        status = tlob_dispatch_candidates(&policy, memory, &a->gemm, &a->explanation);
+    tlob_table_destroy(&table);
+    return status;
 }
 
 static tlob_status ask(explain_options *options, answer *a) {
@@ -143,7 +159,7 @@ static tlob_status ask(explain_options *options, answer *a) {
         return status;
     if (fits && found)
         return ask_device(options, a);
-    return tlob_dispatch_candidates(&settings.policy, params->memory, &a->gemm, &a->explanation);
+    return ask_without(&settings, params->memory, a);
 }
 
 static const char *candidate_word(const tlob_candidate *candidate) {

@@ -54,6 +54,35 @@ static void print_setting(const char *name, const char *value, tlob_origin origi
            place ? ")" : "");
 }
 
+// How many entries of a table are for a device and the libraries at hand.
+static void print_share(const tlob_table *table, const char *device, const tlob_device_info *info) {
+    printf("  %-15s %lld entries are for it and the libraries at hand\n", device,
+           (long long)tlob_table_count(table, info));
+}
+
+// What the table of the settings is good for.
+static int print_table(const char *path, tlob_memory memory) {
+    tlob_table *table;
+    tlob_table_report report;
+    tlob_device_info info = {.name = "host"};
+    int count = 0;
+    if (tlob_table_read(path, &table, &report))
+        return cli_tlob_error(NULL);
+    printf("table %s\n  %-15s %lld accepted, %lld rejected%s%s\n", path, "entries", (long long)report.accepted,
+           (long long)report.rejected, report.rejected ? ", the first: " : "", report.reason);
+    if (memory == TLOB_MEMORY_HOST)
+        print_share(table, "host", &info);
+    else if (!tlob_device_count(&count))
+        for (int i = 0; i < count; i++) {
+            char device[32];
+            snprintf(device, sizeof device, "cuda:%d", i);
+            if (!tlob_device_get_info(i, &info))
+                print_share(table, device, &info);
+        }
+    tlob_table_destroy(&table);
+    return CLI_OK;
+}
+
 // Settings that cannot be had because this build lacks CUDA are information; a wrong variable is a failure.
 static int print_settings(const cli_context_options *options) {
     static const char *const levels[] = {"default", "none", "error", "warn", "info", "debug"};
@@ -77,9 +106,11 @@ static int print_settings(const cli_context_options *options) {
                   "trace");
     print_setting("deterministic", settings.deterministic ? "on" : "off", settings.deterministic_origin,
                   "TLOB_DETERMINISTIC", "deterministic");
+    print_setting("table", *settings.table_path ? settings.table_path : "none", settings.table_origin, "TLOB_TABLE",
+                  "table");
     print_setting("config", *settings.config_path ? settings.config_path : "none", settings.config_origin,
                   "TLOB_CONFIG", NULL);
-    return CLI_OK;
+    return *settings.table_path ? print_table(settings.table_path, options->params.memory) : CLI_OK;
 }
 
 // Variables that are not ours but change what a product computes or which device is seen.

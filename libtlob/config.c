@@ -5,8 +5,8 @@
 
 #include "libtlob/json.h"
 
-const char *const tlob_setting_keys[TLOB_SETTING_COUNT] = {"compute", "policy",        "workspace_mib",
-                                                              "log",     "trace", "deterministic"};
+const char *const tlob_setting_keys[TLOB_SETTING_COUNT] = {"compute", "policy", "workspace_mib", "log", "trace",
+                                                           "deterministic", "table"};
 
 #define WHERE "configuration file"
 
@@ -22,7 +22,7 @@ static tlob_status take(const char *path, const cJSON *item, tlob_config *config
     if (key < 0)
         return tlob_fail(TLOB_ERR_SETTING, WHERE,
                          "'%s' has the key \"%.60s\"; valid are: compute, policy, workspace_mib, log, trace, "
-                         "deterministic", path, item->string);
+                         "deterministic, table", path, item->string);
     if (config->given[key])
         return tlob_fail(TLOB_ERR_SETTING, WHERE, "'%s' has the key \"%s\" twice", path, item->string);
     config->given[key] = true;

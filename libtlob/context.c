@@ -42,6 +42,7 @@ void tlob_context_unref(tlob_context *ctx) {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1)
         return;
     tlob_shared_detach(ctx);
+    tlob_tuned_close(ctx);
     pthread_mutex_destroy(&ctx->refused_lock);
     pthread_mutex_destroy(&ctx->streams_lock);
     tlob_trace_close(ctx);
@@ -203,6 +204,8 @@ tlob_status tlob_context_create(tlob_context **out, const tlob_context_params *p
         status = space->settle(params->device, &ctx->home);
     if (status == TLOB_OK)
         status = tlob_shared_attach(ctx);
+    if (status == TLOB_OK)
+        status = tlob_tuned_open(ctx);
     if (status == TLOB_OK)
         status = tlob_stream_open(ctx, NULL, &ctx->default_stream);
     if (status != TLOB_OK) {

@@ -5,7 +5,11 @@
 
 #include "libtlob/internal.h"
 
+const tlob_device_info tlob_host_device = {.name = "host"};
+
 tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows) {
+    if (policy->table && policy->kind != TLOB_POLICY_TUNED)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "policy", "it has a table, which no other kind than TLOB_POLICY_TUNED reads");
     switch (policy->kind) {
     case TLOB_POLICY_DEFAULT:
         return TLOB_OK;
@@ -25,6 +29,8 @@ tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows) {
     case TLOB_POLICY_CALLBACK:
         if (!policy->decide)
             return tlob_fail(TLOB_ERR_ARGUMENT, "policy", "a callback policy needs a function in `decide`");
+        return TLOB_OK;
+    case TLOB_POLICY_TUNED: /* where it has no table, a context reads one */
         return TLOB_OK;
     }
     return tlob_fail(TLOB_ERR_ARGUMENT, "policy", "kind is %d, which is no tlob_policy_kind", (int)policy->kind);
@@ -106,10 +112,25 @@ static tlob_status decide_callback(const tlob_policy *policy, tlob_rows rows, co
     return TLOB_OK;
 }
 
+void tlob_default_decide(const tlob_device_info *device, const tlob_gemm *gemm, tlob_method *method, char *reason,
+                         size_t size) {
+    static const tlob_policy threshold = {.kind = TLOB_POLICY_THRESHOLD};
+    if (!device || strcmp(device->name, tlob_host_device.name)) {
+        decide_threshold(&threshold, gemm, method, reason, size);
+        return;
+    }
+    set_method(method, "cpu_ref", TLOB_FORM_WHOLE);
+    if (reason)
+        snprintf(reason, size, "on the host, cpu_ref");
+}
+
 tlob_status tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_device_info *device,
-                               const tlob_gemm *gemm, bool aligned, tlob_method *method, char *reason, size_t size) {
-    (void)device, (void)aligned; /* for policies that know what was measured */
+                               const tlob_gemm *gemm, bool aligned, tlob_method *method,
+                               const tlob_table_entry **entry, char *reason, size_t size) {
+    *entry = NULL;
     switch (policy->kind) {
+    case TLOB_POLICY_TUNED:
+        return tlob_tuned_decide(policy, device, gemm, aligned, method, entry, reason, size);
     case TLOB_POLICY_FIXED:
         set_method(method, policy->backend, TLOB_FORM_WHOLE);
         if (reason)
@@ -125,25 +146,19 @@ tlob_status tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const 
     return TLOB_OK;
 }
 
-tlob_status tlob_policy_miss(const tlob_context *ctx, const tlob_gemm *gemm, tlob_method *method, char *reason,
-                             size_t size) {
-    (void)ctx, (void)gemm, (void)method, (void)reason, (void)size; /* no policy here decides on a configuration */
-    return TLOB_ERR_UNSUPPORTED;
-}
-
 void tlob_choice_tell(const tlob_method *method, const tlob_backend_ops *ops, tlob_choice *choice) {
     snprintf(choice->backend, sizeof(choice->backend), "%s", method->backend);
-    choice->built = !ops->missing;
+    choice->built = ops && !ops->missing;
     choice->form = method->form;
     tlob_configuration_print(method, choice->configuration, sizeof(choice->configuration));
 }
 
-tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *gemm, tlob_choice *choice) {
-    if (!policy || !gemm || !choice)
-        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_dispatch_explain", "%s is NULL",
-                         !policy ? "policy" : !gemm ? "gemm" : "choice");
+tlob_status tlob_policy_ask(const tlob_policy *policy, const tlob_device_info *device, const tlob_gemm *gemm,
+                            tlob_choice *choice) {
     const tlob_rows none = {0};
     tlob_status status = tlob_policy_check(policy, none);
+    if (status == TLOB_OK && policy->kind == TLOB_POLICY_TUNED && !policy->table)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, "policy", "without a context, policy tuned needs a table in `table`");
     if (status == TLOB_OK)
         status = tlob_gemm_check(gemm);
     if (status != TLOB_OK)
@@ -151,27 +166,39 @@ tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *ge
 
     tlob_choice found = {0};
     tlob_method method;
-    status = tlob_policy_decide(policy, none, NULL, gemm, true, &method, found.reason, sizeof(found.reason));
+    const tlob_table_entry *entry;
+    status = tlob_policy_decide(policy, none, device, gemm, true, &method, &entry, found.reason, sizeof(found.reason));
     if (status != TLOB_OK)
         return status;
-    tlob_choice_tell(&method, tlob_row_find(none, method.backend), &found);
+    const tlob_backend_ops *ops = tlob_row_find(none, method.backend);
+    tlob_choice_tell(&method, ops, &found);
     *choice = found;
     return TLOB_OK;
 }
 
+tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *gemm, tlob_choice *choice) {
+    if (!policy || !gemm || !choice)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "tlob_dispatch_explain", "%s is NULL",
+                         !policy ? "policy" : !gemm ? "gemm" : "choice");
+    return tlob_policy_ask(policy, NULL, gemm, choice);
+}
+
+const tlob_device_info *tlob_context_device_info(const tlob_context *ctx) {
+    return ctx->space->memory == TLOB_MEMORY_HOST ? &tlob_host_device : &ctx->device;
+}
+
 int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, bool aligned, tlob_method *method,
-                char *reason, size_t size, tlob_status *status) {
+                const tlob_table_entry **entry, char *reason, size_t size, tlob_status *status) {
     int index;
     bool explicitly = name != NULL;
+    *entry = NULL;
     if (explicitly) {
         set_method(method, name, TLOB_FORM_WHOLE);
         if (reason)
             snprintf(reason, size, "named by the caller");
     } else {
-        static const tlob_device_info host = {.name = "host"};
-        const tlob_device_info *device = ctx->space->memory == TLOB_MEMORY_HOST ? &host : &ctx->device;
-        *status = tlob_policy_decide(&ctx->settings.policy, tlob_context_rows(ctx), device, gemm, aligned, method,
-                                     reason, size);
+        *status = tlob_policy_decide(&ctx->settings.policy, tlob_context_rows(ctx), tlob_context_device_info(ctx), gemm,
+                                     aligned, method, entry, reason, size);
         if (*status != TLOB_OK)
             return -1;
         name = method->backend;
@@ -223,13 +250,20 @@ tlob_status tlob_policy_parse(const char *text, tlob_policy *policy) {
         return parse_threshold(text + 10, policy);
     if (!strncmp(text, "fixed:", 6))
         return parse_fixed(text + 6, policy);
+    if (!strcmp(text, "tuned") || !strcmp(text, "tuned:strict")) {
+        *policy = (tlob_policy){.kind = TLOB_POLICY_TUNED, .strict = text[5] != 0};
+        return TLOB_OK;
+    }
     return tlob_fail(TLOB_ERR_UNKNOWN_NAME, "tlob_policy_parse",
-                     "no policy is named '%s'; there are: threshold, threshold:N, fixed:BACKEND", text);
+                     "no policy is named '%s'; there are: threshold, threshold:N, fixed:BACKEND, tuned, tuned:strict",
+                     text);
 }
 
 void tlob_policy_print(const tlob_policy *policy, char *text, size_t size) {
     if (policy->kind == TLOB_POLICY_FIXED)
         snprintf(text, size, "fixed:%s", policy->backend);
+    else if (policy->kind == TLOB_POLICY_TUNED)
+        snprintf(text, size, "tuned%s", policy->strict ? ":strict" : "");
     else if (policy->kind == TLOB_POLICY_CALLBACK)
         snprintf(text, size, "callback");
     else if (policy->kind == TLOB_POLICY_THRESHOLD)

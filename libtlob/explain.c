@@ -46,13 +46,15 @@ tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memo
     if (memory != TLOB_MEMORY_HOST && memory != TLOB_MEMORY_CUDA)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "memory is %d, must be TLOB_MEMORY_HOST or TLOB_MEMORY_CUDA",
                          (int)memory);
+    if (!policy || !gemm)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", policy ? "gemm" : "policy");
     tlob_explanation e = {0};
-    tlob_status status = tlob_dispatch_explain(policy, gemm, &e.choice);
-    if (status != TLOB_OK)
-        return status;
     tlob_gemm g = *gemm;
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = memory == TLOB_MEMORY_HOST ? TLOB_COMPUTE_FP32 : TLOB_COMPUTE_TF32;
+    tlob_status status = tlob_policy_ask(policy, memory == TLOB_MEMORY_HOST ? &tlob_host_device : NULL, &g, &e.choice);
+    if (status != TLOB_OK)
+        return status;
     consider_all((tlob_rows){0}, memory, false, &g, NULL, &e); /* libtlob's own all promise to be deterministic */
     *explanation = e;
     return TLOB_OK;
@@ -106,6 +108,52 @@ static tlob_status describe(tlob_stream *stream, int index, const tlob_method *m
     return TLOB_OK;
 }
 
+/* Whether what a table's entry says would be refused, by the backend or for it; then the last error tells why. */
+static bool is_refused(tlob_stream *stream, int index, const tlob_method *method, const tlob_gemm *gemm,
+                       const tlob_gemm_operands *x) {
+    const tlob_gemm_operands none = {0};
+    const tlob_backend_ops *ops = stream->ctx->backends[index];
+    tlob_lane_plan plan = {0};
+    void *previous;
+    if (tlob_method_able(stream->ctx, index, method, gemm, x) != TLOB_OK)
+        return true;
+    if (!method->n_configuration)
+        return false;
+    if (!ops->adopt || !ops->describe)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "adopt", 0, NULL, gemm,
+                                 "the backend takes no configurations") != TLOB_OK;
+    const tlob_gemm part = tlob_form_part(method->form, gemm);
+    if (tlob_enter(stream->ctx, &previous) != TLOB_OK)
+        return false; /* and then describe fails likewise */
+    tlob_status status = ops->describe(stream->lanes[index], &part, x ? x : &none, method->configuration,
+                                       method->n_configuration, &plan);
+    tlob_leave(stream->ctx, previous);
+    return status == TLOB_ERR_UNSUPPORTED;
+}
+
+/* tlob_choose, and what becomes of an entry that would be refused when the problem is first needed. */
+static int choose(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_method *method,
+                  tlob_explanation *e, tlob_status *status) {
+    const tlob_context *ctx = stream->ctx;
+    const tlob_error before = *tlob_last_error();
+    const tlob_table_entry *entry;
+    char *reason = e->choice.reason;
+    size_t size = sizeof(e->choice.reason);
+    bool aligned = tlob_operand_layout(gemm, x) & TLOB_LAYOUT_ALIGNED;
+    int index = tlob_choose(ctx, NULL, gemm, aligned, method, &entry, reason, size, status);
+    if (!entry || (index >= 0 && !is_refused(stream, index, method, gemm, x)))
+        return index;
+    *status = tlob_tuned_miss(ctx, gemm, entry, method, reason, size);
+    if (*status != TLOB_OK)
+        return -1;
+    tlob_error_restore(&before);
+    if (tlob_context_backend(ctx, method->backend, &index))
+        return index;
+    *status = tlob_fail(TLOB_ERR_POLICY, "tlob_gemm_explain", "the policy's rule for misses chose '%s', which this "
+                        "context does not have", method->backend);
+    return -1;
+}
+
 tlob_status tlob_gemm_explain(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                               tlob_explanation *explanation) {
     tlob_status status = tlob_stream_check(stream, "tlob_gemm_explain");
@@ -121,8 +169,7 @@ tlob_status tlob_gemm_explain(tlob_stream *stream, const tlob_gemm *gemm, const 
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = ctx->settings.compute;
     tlob_method method;
-    bool aligned = tlob_operand_layout(&g, x) & TLOB_LAYOUT_ALIGNED;
-    int index = tlob_choose(ctx, NULL, &g, aligned, &method, e.choice.reason, sizeof(e.choice.reason), &status);
+    int index = choose(stream, &g, x, &method, &e, &status);
     if (index < 0)
         return status;
     tlob_choice_tell(&method, ctx->backends[index], &e.choice);

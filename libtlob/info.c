@@ -64,7 +64,8 @@ tlob_status tlob_context_supports(const tlob_context *ctx, const char *backend, 
     if (g.compute == TLOB_COMPUTE_DEFAULT)
         g.compute = ctx->settings.compute;
     tlob_method method;
-    int index = tlob_choose(ctx, backend, &g, true, &method, NULL, 0, &status);
+    const tlob_table_entry *entry;
+    int index = tlob_choose(ctx, backend, &g, true, &method, &entry, NULL, 0, &status);
     if (index < 0)
         return status;
     const char *why = tlob_unsupported(ctx->backends[index], ctx->settings.deterministic, &g, NULL);

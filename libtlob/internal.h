@@ -125,6 +125,8 @@ struct tlob_context {
     int n_backends;
     const tlob_backend_ops *backends[TLOB_MAX_BACKENDS]; /**< those that work here: libtlob's, then the embedder's */
     tlob_shared *shared[TLOB_MAX_BACKENDS]; /**< what each of them keeps for its lanes */
+    tlob_table *table;               /**< that this context has read for its policy, or NULL */
+    atomic_uchar *refusals;          /**< of each entry of the policy's table, in order: whether it was warned of */
     pthread_mutex_t refused_lock;    /**< guards the list below */
     tlob_refused *refused;           /**< in the order in which they were read */
     tlob_refused **refused_end;      /**< where the next one belongs */
@@ -178,6 +180,7 @@ typedef struct tlob_known {
     tlob_gemm gemm;                  /**< as the caller gave it */
     bool named;                      /**< whether the caller named the backend */
     uint8_t layout;                  /**< of the operands for which the policy decided: see tlob_layout */
+    uint8_t answer;                  /**< of the table: a tlob_answer */
     int index;                       /**< of the backend; -1 in an empty entry */
     tlob_form form;                  /**< in which it is done */
     const tlob_pick *pick;           /**< the backend's: the configuration; NULL: it chooses by itself */
@@ -265,33 +268,41 @@ typedef enum tlob_layout {
     TLOB_LAYOUT_IN_PLACE = 2, /**< C is read, and is D */
 } tlob_layout;
 
+/** How the host is called where devices have names. */
+extern const tlob_device_info tlob_host_device;
+
+/** The device of a context, tlob_host_device for the host's. */
+const tlob_device_info *tlob_context_device_info(const tlob_context *ctx);
+
 /**
- * What `policy` decides: the method, and `reason` (if not NULL) with words. device: NULL where it is not known. Allocates
- * nothing. Errors: POLICY.
+ * What `policy` decides: the method, `*entry` of a table that says so, or NULL, and `reason` (if not NULL) with words.
+ * device: NULL where it is not known. Allocates nothing. Errors: POLICY.
  */
 tlob_status tlob_policy_decide(const tlob_policy *policy, tlob_rows rows, const tlob_device_info *device,
-                               const tlob_gemm *gemm, bool aligned, tlob_method *method, char *reason, size_t size);
+                               const tlob_gemm *gemm, bool aligned, tlob_method *method,
+                               const tlob_table_entry **entry, char *reason, size_t size);
 
-/**
- * The backend has refused the configuration of `*method`, which `policy` has decided on, when the problem first needed
- * it: UNSUPPORTED is recorded. Either that error again, or by the policy's rule for such misses another method without a
- * configuration, and the reason.
- */
-tlob_status tlob_policy_miss(const tlob_context *ctx, const tlob_gemm *gemm, tlob_method *method, char *reason,
-                             size_t size);
+/** What the default policy decides on a device: as tlob_policy_decide. */
+void tlob_default_decide(const tlob_device_info *device, const tlob_gemm *gemm, tlob_method *method, char *reason,
+                         size_t size);
 
-/** What a method of backend `ops` amounts to in a choice: all but the reason. */
+/** tlob_dispatch_explain on a device, or where it is not known (NULL); the arguments are not NULL. */
+tlob_status tlob_policy_ask(const tlob_policy *policy, const tlob_device_info *device, const tlob_gemm *gemm,
+                            tlob_choice *choice);
+
+/** What a method of backend `ops` (NULL: there is none) amounts to in a choice: all but the reason. */
 void tlob_choice_tell(const tlob_method *method, const tlob_backend_ops *ops, tlob_choice *choice);
 
 /** Whether a policy is well-formed: ARGUMENT, UNKNOWN_NAME. */
 tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows);
 
 /**
- * The method by which `ctx` does `gemm`: whole on the backend `name`, or where that is NULL what the policy decides.
- * Returns the backend's index, or -1 after an error.
+ * The method by which `ctx` does `gemm`: whole on the backend `name`, or where that is NULL what the policy decides, with
+ * the entry of a table that says so, or NULL. Returns the backend's index, or -1 after an error: where `*entry` is not
+ * NULL, because the context lacks its backend.
  */
 int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, bool aligned, tlob_method *method,
-                char *reason, size_t size, tlob_status *status);
+                const tlob_table_entry **entry, char *reason, size_t size, tlob_status *status);
 
 /**
  * NULL if the backend can do `gemm` (whose compute mode is resolved), else why not. x: NULL where not known yet.
@@ -306,6 +317,35 @@ const char *tlob_unsupported(const tlob_backend_ops *ops, bool deterministic, co
  */
 void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_method *method, const tlob_gemm *gemm,
                    const tlob_gemm_operands *x, tlob_lane_plan *plan);
+
+/* --- policy tuned (tuned.c) ----------------------------------------------------------------------------------------- */
+
+/** Which answer the table has given: counted for each product. */
+typedef enum tlob_answer {
+    TLOB_ANSWER_NONE,     /**< it was not asked */
+    TLOB_ANSWER_HIT,      /**< the product is done as an entry says */
+    TLOB_ANSWER_MISS,     /**< there is no entry for it */
+    TLOB_ANSWER_REJECTED, /**< the entry for it was refused */
+} tlob_answer;
+
+/** Reads the table that the settings name, and logs what the one of the policy is good for here. FILE, OUT_OF_MEMORY. */
+tlob_status tlob_tuned_open(tlob_context *ctx);
+void tlob_tuned_close(tlob_context *ctx);
+
+/** tlob_policy_decide for policy tuned. */
+tlob_status tlob_tuned_decide(const tlob_policy *policy, const tlob_device_info *device, const tlob_gemm *gemm,
+                              bool aligned, tlob_method *method, const tlob_table_entry **entry, char *reason,
+                              size_t size);
+
+/**
+ * What an entry says cannot be done here, as the last error tells: by the policy's rule for misses another method, without
+ * a configuration, and the reason. Errors: POLICY, of a strict policy.
+ */
+tlob_status tlob_tuned_miss(const tlob_context *ctx, const tlob_gemm *gemm, const tlob_table_entry *entry,
+                            tlob_method *method, char *reason, size_t size);
+
+/** Logs, once for each entry, that it was refused, as the last error tells. */
+void tlob_tuned_warn(tlob_context *ctx, const tlob_table_entry *entry);
 
 /* --- methods (method.c) --------------------------------------------------------------------------------------------- */
 
@@ -341,6 +381,10 @@ tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *m
 /** The epilogue of `gemm` on D = z, by the kernel of the memory space. */
 tlob_status tlob_form_finish(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x);
 
+/** Whether backend `index` can do `gemm` in the form of `method`, as far as can be said without its library: UNSUPPORTED. */
+tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
+                             const tlob_gemm_operands *x);
+
 /* --- operands (run.c) ----------------------------------------------------------------------------------------------- */
 
 /** Bits of tlob_layout; x may be NULL: aligned and apart. */
@@ -360,6 +404,7 @@ typedef enum tlob_setting {
     TLOB_SETTING_LOG,
     TLOB_SETTING_TRACE,
     TLOB_SETTING_DETERMINISTIC,
+    TLOB_SETTING_TABLE,
     TLOB_SETTING_COUNT,
 } tlob_setting;
 

@@ -146,6 +146,9 @@ typedef struct call {
     const tlob_pick *pick;
     tlob_known *known;           /* the stream's memory of this problem, or NULL where it keeps none */
     bool undecided;              /* whether the backend has yet to take the configuration of `method` */
+    uint8_t answer;              /* of the policy's table: a tlob_answer */
+    const tlob_table_entry *entry; /* of that table, where it is what `method` follows */
+    tlob_error before;           /* the last error, to be put back where an entry is refused and the product done */
     unsigned layout;             /* where this call decided, and did not remember */
     tlob_method method;          /* likewise */
     char reason[200];
@@ -193,37 +196,75 @@ static bool is_known(const tlob_stream *stream, const tlob_known *known, const c
                  : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
 }
 
-/* Whether the chosen backend can do what `method` asks of it. */
-static tlob_status take_method(const tlob_context *ctx, int index, const tlob_method *method,
-                               const tlob_gemm_operands *x, call *c) {
+tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
+                             const tlob_gemm_operands *x) {
     const tlob_backend_ops *ops = ctx->backends[index];
-    c->index = index;
-    c->backend = ops->name;
-    c->form = method->form;
-    c->pick = NULL;
-    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, &c->gemm, x);
+    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, gemm, x);
     if (!why)
         return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
-                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
+    const bool plain = method->form == TLOB_FORM_WHOLE && !method->n_configuration;
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, gemm, "%s; choose another %s", why,
+                             plain ? "backend by the policy or tlob_gemm_run_on" : "method");
+}
+
+/* Whether the chosen backend can do what the method asks of it. */
+static tlob_status take_method(const tlob_context *ctx, int index, const tlob_gemm_operands *x, call *c) {
+    c->index = index;
+    c->backend = ctx->backends[index]->name;
+    c->form = c->method.form;
+    c->pick = NULL;
+    c->undecided = c->method.n_configuration > 0 && tlob_has_product(&c->gemm);
+    return tlob_method_able(ctx, index, &c->method, &c->gemm, x);
+}
+
+/* What the table says cannot be done here, as the last error tells. That is logged and counted, and then the policy's
+ * rule for misses decides. */
+static tlob_status miss(tlob_context *ctx, const tlob_gemm_operands *x, call *c) {
+    const tlob_table_entry *entry = c->entry;
+    int index;
+    tlob_tuned_warn(ctx, entry);
+    c->entry = NULL;
+    c->answer = TLOB_ANSWER_REJECTED;
+    tlob_status status =
+        tlob_tuned_miss(ctx, &c->gemm, entry, &c->method, ctx->tracing ? c->reason : NULL, sizeof(c->reason));
+    if (status != TLOB_OK)
+        return status;
+    if (!tlob_context_backend(ctx, c->method.backend, &index))
+        return tlob_fail(TLOB_ERR_POLICY, "tlob_gemm_run", "the policy's rule for misses chose '%s', which this context "
+                         "does not have", c->method.backend);
+    tlob_error_restore(&c->before);
+    return take_method(ctx, index, x, c);
+}
+
+/* What the policy's table has to do with a decision. */
+static void note_answer(const tlob_context *ctx, call *c) {
+    if (ctx->settings.policy.kind != TLOB_POLICY_TUNED || !tlob_has_product(&c->gemm))
+        return;
+    c->answer = c->entry ? TLOB_ANSWER_HIT : TLOB_ANSWER_MISS;
 }
 
 /* Which method, and whether its backend can do it. The configuration waits until the operands have been checked. */
-static tlob_status decide(const tlob_context *ctx, const tlob_gemm_operands *x, call *c) {
+static tlob_status decide(tlob_context *ctx, const tlob_gemm_operands *x, call *c) {
     tlob_status status = TLOB_OK;
+    bool named = c->backend != NULL;
+    if (!named && ctx->settings.policy.kind == TLOB_POLICY_TUNED)
+        c->before = *tlob_last_error();
     c->layout = tlob_operand_layout(&c->gemm, x);
-    int index = tlob_choose(ctx, c->backend, &c->gemm, c->layout & TLOB_LAYOUT_ALIGNED, &c->method,
+    int index = tlob_choose(ctx, c->backend, &c->gemm, c->layout & TLOB_LAYOUT_ALIGNED, &c->method, &c->entry,
                             ctx->tracing ? c->reason : NULL, sizeof(c->reason), &status);
-    if (index < 0) {
+    if (index < 0 && !c->entry) {
         tlob_fail_gemm(&c->gemm);
         return status;
     }
+    if (!named)
+        note_answer(ctx, c);
     if (c->insisted) {
         c->method = *c->insisted;
         snprintf(c->reason, sizeof(c->reason), "method: insisted on by the caller");
     }
-    c->undecided = c->method.n_configuration > 0 && tlob_has_product(&c->gemm);
-    return take_method(ctx, index, &c->method, x, c);
+    if (index >= 0)
+        status = take_method(ctx, index, x, c);
+    return status != TLOB_OK && c->entry ? miss(ctx, x, c) : status;
 }
 
 /* What is not yet decided is an empty entry until it is. */
@@ -232,7 +273,7 @@ static void remember(tlob_stream *stream, const tlob_gemm *gemm, bool named, cal
         return;
     c->known = known_entry(stream, gemm);
     *c->known = (tlob_known){.gemm = *gemm, .named = named, .layout = (uint8_t)c->layout,
-                             .index = c->undecided ? -1 : c->index, .form = c->form};
+                             .index = c->undecided ? -1 : c->index, .form = c->form, .answer = c->answer};
 }
 
 /* Checks a problem and decides on it, or remembers both. */
@@ -246,6 +287,7 @@ static tlob_status prepare(tlob_stream *stream, const tlob_gemm *gemm, const tlo
         c->index = known->index;
         c->form = known->form;
         c->pick = known->pick;
+        c->answer = known->answer;
         return TLOB_OK;
     }
     tlob_status status = tlob_gemm_check(gemm);
@@ -256,28 +298,16 @@ static tlob_status prepare(tlob_stream *stream, const tlob_gemm *gemm, const tlo
     return status;
 }
 
-/* The backend has refused what the policy chose. */
-static tlob_status miss(const tlob_context *ctx, const tlob_gemm_operands *x, call *c) {
-    int index;
-    tlob_status status =
-        tlob_policy_miss(ctx, &c->gemm, &c->method, ctx->tracing ? c->reason : NULL, sizeof(c->reason));
-    if (status != TLOB_OK)
-        return status;
-    if (!tlob_context_backend(ctx, c->method.backend, &index))
-        return tlob_fail(TLOB_ERR_POLICY, "tlob_gemm_run", "the policy's rule for misses chose '%s', which this context "
-                         "does not have", c->method.backend);
-    return take_method(ctx, index, &c->method, x, c);
-}
-
 /* With the device current: has the backend take the configuration. A caller who insists on it gets the refusal. */
 static tlob_status adopt(tlob_stream *stream, const tlob_gemm_operands *x, call *c) {
     tlob_status status = tlob_form_adopt(stream, c->index, &c->method, &c->gemm, x, &c->pick);
-    if (status == TLOB_ERR_UNSUPPORTED && !c->insisted)
+    if (status == TLOB_ERR_UNSUPPORTED && c->entry)
         status = miss(stream->ctx, x, c);
     if (status == TLOB_OK && c->known) {
         c->known->index = c->index;
         c->known->form = c->form;
         c->known->pick = c->pick;
+        c->known->answer = c->answer;
     }
     return status;
 }
@@ -292,6 +322,12 @@ static tlob_status check_new_operands(tlob_stream *stream, const tlob_gemm_opera
     else if (c->known)
         c->known->x = *x;
     return status;
+}
+
+static void count_answer(tlob_stream_stats *stats, uint8_t answer) {
+    stats->table_hits += answer == TLOB_ANSWER_HIT;
+    stats->table_misses += answer != TLOB_ANSWER_HIT;
+    stats->table_rejected += answer == TLOB_ANSWER_REJECTED;
 }
 
 static tlob_status run_checked(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x, call *c) {
@@ -313,6 +349,8 @@ static tlob_status run_checked(tlob_stream *stream, const tlob_gemm *gemm, const
         status = compute(stream, x, c);
     tlob_leave(ctx, previous);
     stream->stats.products += status == TLOB_OK;
+    if (c->answer && status == TLOB_OK)
+        count_answer(&stream->stats, c->answer);
     return status;
 }
 
@@ -343,6 +381,8 @@ static tlob_status run(tlob_stream *stream, const char *backend, const tlob_meth
     c.form = insisted ? insisted->form : TLOB_FORM_WHOLE;
     c.known = NULL;
     c.undecided = false;
+    c.answer = TLOB_ANSWER_NONE;
+    c.entry = NULL;
     c.reason[0] = c.plan.algorithm[0] = 0;
     c.plan.workspace_bytes = 0;
     if (gemm)

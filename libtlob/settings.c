@@ -49,7 +49,8 @@ typedef struct written {
 
 static written look_up(const sources *from, tlob_setting setting) {
     static const char *const variables[TLOB_SETTING_COUNT] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB",
-                                                              "TLOB_LOG", "TLOB_TRACE", "TLOB_DETERMINISTIC"};
+                                                              "TLOB_LOG", "TLOB_TRACE", "TLOB_DETERMINISTIC",
+                                                              "TLOB_TABLE"};
     const char *value = getenv(variables[setting]);
     if (value)
         return (written){value, variables[setting], NULL, TLOB_ORIGIN_ENVIRONMENT};
@@ -128,20 +129,24 @@ static tlob_status resolve_workspace(const sources *from, tlob_settings *setting
     return TLOB_OK;
 }
 
+static tlob_status take_path(const written *w, const char *argument, const char *valid,
+                             char path[TLOB_SETTING_TEXT]) {
+    size_t length = strlen(w->text);
+    if (length < 1 || length >= TLOB_SETTING_TEXT)
+        return w->name ? bad_value(w, valid)
+                       : tlob_fail(TLOB_ERR_ARGUMENT, argument, "is '%s', must be %s", w->text, valid);
+    memcpy(path, w->text, length + 1);
+    return TLOB_OK;
+}
+
 static tlob_status resolve_trace(const sources *from, tlob_settings *settings) {
-    const char *valid = "the name of a file to append to, of 1 to 255 bytes";
     written w = {from->params->trace_path, NULL, NULL, TLOB_ORIGIN_ARGUMENT};
     if (!w.text)
         w = look_up(from, TLOB_SETTING_TRACE);
     settings->trace_origin = w.origin;
-    if (!w.text)
-        return TLOB_OK;
-    size_t length = strlen(w.text);
-    if (length < 1 || length >= sizeof(settings->trace_path))
-        return w.name ? bad_value(&w, valid)
-                      : tlob_fail(TLOB_ERR_ARGUMENT, "trace_path", "is '%s', must be %s", w.text, valid);
-    memcpy(settings->trace_path, w.text, length + 1);
-    return TLOB_OK;
+    return w.text ? take_path(&w, "trace_path", "the name of a file to append to, of 1 to 255 bytes",
+                              settings->trace_path)
+                  : TLOB_OK;
 }
 
 /* `policy` was written by a user: whatever is wrong with it is an error of the setting. */
@@ -150,7 +155,7 @@ static tlob_status parse_policy(const sources *from, const written *w, tlob_poli
         return TLOB_OK;
     char names[320], valid[400];
     tlob_row_names(from->rows, names, sizeof(names));
-    snprintf(valid, sizeof(valid), "threshold, threshold:N, fixed:BACKEND with one of %s", names);
+    snprintf(valid, sizeof(valid), "threshold, threshold:N, tuned, tuned:strict, fixed:BACKEND with one of %s", names);
     return bad_value(w, valid);
 }
 
@@ -173,6 +178,37 @@ static tlob_status resolve_policy(const sources *from, tlob_settings *settings) 
     return TLOB_OK;
 }
 
+/* A table counts for policy `tuned` alone. Given with another, it would be read by nobody: unless that policy comes from
+ * a place that goes before the table's, for then the table is not looked at, as a policy there would not be. */
+static tlob_status resolve_table(const sources *from, tlob_settings *settings) {
+    const tlob_policy *policy = &settings->policy;
+    bool tuned = policy->kind == TLOB_POLICY_TUNED;
+    char name[64];
+    tlob_policy_print(policy, name, sizeof(name));
+    written w = {from->params->table_path, NULL, NULL, TLOB_ORIGIN_ARGUMENT};
+    if (!w.text && !policy->table)
+        w = look_up(from, TLOB_SETTING_TABLE);
+    settings->table_origin = w.text || policy->table ? w.origin : TLOB_ORIGIN_DEFAULT;
+    if (w.text && policy->table)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "table_path", "the policy has a table already: leave table_path NULL");
+    if (w.text && tuned)
+        return take_path(&w, "table_path", "the name of a table, of 1 to 255 bytes", settings->table_path);
+    if (w.text && w.origin > settings->policy_origin) {
+        settings->table_origin = TLOB_ORIGIN_DEFAULT;
+        return TLOB_OK;
+    }
+    if (w.text)
+        return tlob_fail(w.name ? TLOB_ERR_SETTING : TLOB_ERR_ARGUMENT, w.name ? w.name : "table_path",
+                         "%s names the table '%s', and the policy is %s (%s), which reads none: set the policy to tuned, "
+                         "or leave the table out", w.name ? w.name : "table_path", w.text, name,
+                         tlob_origin_name(settings->policy_origin));
+    if (tuned && !policy->table)
+        return tlob_fail(settings->policy_origin == TLOB_ORIGIN_ARGUMENT ? TLOB_ERR_ARGUMENT : TLOB_ERR_SETTING, "policy",
+                         "policy %s (%s) needs a table of what was measured: name it by table_path, --table, TLOB_TABLE or "
+                         "\"table\" in the configuration file", name, tlob_origin_name(settings->policy_origin));
+    return TLOB_OK;
+}
+
 /* A policy that names a backend which this memory space or this build lacks fails here, not at the first product. */
 static tlob_status check_reach(const sources *from, const tlob_policy *policy, const char *backend) {
     char text[64];
@@ -192,7 +228,8 @@ static tlob_status check_reach(const sources *from, const tlob_policy *policy, c
 static tlob_status check_fit(const sources *from, const tlob_policy *policy) {
     if (policy->kind == TLOB_POLICY_FIXED)
         return check_reach(from, policy, policy->backend);
-    if (policy->kind != TLOB_POLICY_THRESHOLD)
+    bool misses = policy->kind == TLOB_POLICY_TUNED && !policy->strict && from->params->memory == TLOB_MEMORY_CUDA;
+    if (policy->kind != TLOB_POLICY_THRESHOLD && !misses)
         return TLOB_OK;
     tlob_status status = check_reach(from, policy, "cublas_classic");
     return status == TLOB_OK ? check_reach(from, policy, "cublaslt") : status;
@@ -256,6 +293,8 @@ tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settin
         status = resolve_deterministic(&from, settings);
     if (status == TLOB_OK)
         status = resolve_policy(&from, settings);
+    if (status == TLOB_OK)
+        status = resolve_table(&from, settings);
     if (status == TLOB_OK)
         status = check_fit(&from, &settings->policy);
     return status;

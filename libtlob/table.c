@@ -152,8 +152,7 @@ static bool check_method(const tlob_method *method, const tlob_gemm *gemm, tlob_
                            TLOB_METHOD_FIELDS_MAX);
     const char *obstacle = tlob_form_obstacle(method->form, gemm);
     if (obstacle)
-        return tlob_reject(why, "the problem cannot be done in the form %s: %.180s", tlob_form_name(method->form),
-                           obstacle);
+        return tlob_reject(why, "the problem cannot be done in this form: %.200s", obstacle);
     return check_field_names(method, why);
 }
 
@@ -286,11 +285,11 @@ static tlob_record *find_same(const tlob_table *table, const tlob_table_entry *e
 }
 
 /* Where in the sorted list a record is, or belongs. */
-static size_t rank_of(const tlob_table *table, const tlob_record *record) {
+size_t tlob_table_rank(const tlob_table *table, const tlob_table_entry *entry) {
     size_t low = 0, high = table->kept.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_entries(&table->kept.list[middle]->entry, &record->entry) < 0)
+        if (compare_entries(&table->kept.list[middle]->entry, entry) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -299,7 +298,7 @@ static size_t rank_of(const tlob_table *table, const tlob_record *record) {
 }
 
 static void insert(tlob_table *table, tlob_record *record) {
-    size_t rank = rank_of(table, record);
+    size_t rank = tlob_table_rank(table, &record->entry);
     tlob_record **at = table->kept.list + rank;
     memmove(at + 1, at, (table->kept.count++ - rank) * sizeof(*at));
     *at = record;
@@ -307,7 +306,7 @@ static void insert(tlob_table *table, tlob_record *record) {
 }
 
 static void remove_record(tlob_table *table, tlob_record *record) {
-    size_t rank = rank_of(table, record);
+    size_t rank = tlob_table_rank(table, &record->entry);
     tlob_record **at = table->kept.list + rank, **link = bucket_of(table, record->hash);
     memmove(at, at + 1, (--table->kept.count - rank) * sizeof(*at));
     while (*link != record)
@@ -405,18 +404,18 @@ const tlob_table_entry *tlob_table_find(const tlob_table *table, const tlob_gemm
     return table && gemm && table->n_buckets && has_product(gemm) ? find_first(table, gemm, device) : NULL;
 }
 
-/* Why an entry for a problem does not count on a device. */
-static void tell_foreign(const tlob_table_entry *entry, const tlob_device_info *device, char *text, size_t size) {
+bool tlob_table_foreign(const tlob_table_entry *entry, const tlob_device_info *device, char *text, size_t size) {
     const tlob_table_origin *o = &entry->origin;
     char version[64];
+    if (is_here(entry, device))
+        return false;
     if (!same_device(o, device->name, device->sm, device->multiprocessors))
         snprintf(text, size,
-                 "the entry for this problem is of '%.60s' (sm_%d, %d multiprocessors), and this device is '%.60s' "
-                 "(sm_%d, %d)", o->device, o->sm, o->multiprocessors, device->name, device->sm,
+                 "it is of '%.60s' (sm_%d, %d multiprocessors), and this device is '%.60s' (sm_%d, %d)", o->device, o->sm, o->multiprocessors, device->name, device->sm,
                  device->multiprocessors);
     else if (!is_library_here(entry, version))
-        snprintf(text, size, "the entry for this problem is of %s '%s', and this process has '%s'",
-                 entry->method.backend, o->library, version);
+        snprintf(text, size, "it is of %s '%s', and this process has '%s'", entry->method.backend, o->library, version);
+    return true;
 }
 
 void tlob_table_miss(const tlob_table *table, const tlob_gemm *gemm, const tlob_device_info *device, char *text,
@@ -427,8 +426,11 @@ void tlob_table_miss(const tlob_table *table, const tlob_gemm *gemm, const tlob_
     if (tlob_table_find(table, gemm, device))
         return;
     const tlob_table_entry *any = tlob_table_find(table, gemm, NULL);
-    if (any && device)
-        tell_foreign(any, device, text, size);
+    if (any && device) {
+        size_t used = (size_t)snprintf(text, size, "the entry for this problem does not count here: ");
+        if (used < size)
+            tlob_table_foreign(any, device, text + used, size - used);
+    }
     else if (gemm && !has_product(gemm))
         snprintf(text, size, "there is nothing to multiply");
     else

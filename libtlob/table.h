@@ -33,6 +33,12 @@ tlob_status tlob_table_append(tlob_table *table, const tlob_table_entry *entry);
 /** Adds a copy of an entry with a reason to those that were rejected. OUT_OF_MEMORY. */
 tlob_status tlob_table_append_rejected(tlob_table *table, const tlob_table_entry *entry);
 
+/** The place of an entry of the table among those that are kept, in order from 0. */
+size_t tlob_table_rank(const tlob_table *table, const tlob_table_entry *entry);
+
+/** Whether an entry does not count on a device, and why. */
+bool tlob_table_foreign(const tlob_table_entry *entry, const tlob_device_info *device, char *text, size_t size);
+
 /** Puts what was appended in order. */
 void tlob_table_sort(tlob_table *table);
 

@@ -120,8 +120,8 @@ Test(table, explain_tells_which_entry_answers_or_why_none_does) {
     expect_out(r, "also       a.json, entry 2, of host, sm_0, 2 multiprocessors\n");
     expect_out(r, "also       a.json, entry 3, rejected: it contradicts 'a.json, entry 1'");
     r = run_good("$T table explain a.json 3 5 7 --device host --compute tf32");
-    expect_out(r, "entry      none: the entry for this problem is of 'd' (sm_90, 2 multiprocessors), and this device is "
-                  "'host' (sm_0, 0)\n");
+    expect_out(r, "entry      none: the entry for this problem does not count here: it is of 'd' (sm_90, 2 "
+                  "multiprocessors), and this device is 'host' (sm_0, 0)\n");
     expect_out(run_good("$T table explain a.json 3 5 8"), "entry      none: no entry for this problem\n");
     expect_out(run_good("$T table explain a.json 3 5 0"), "entry      none: there is nothing to multiply\n");
     expect_out(run_good("$T table explain a.json 3 5 7 --device host"), "numerics   fp32\ndevice     host\n");

@@ -171,7 +171,7 @@ Test(table, an_entry_of_another_device_is_not_found_there_and_the_reason_says_so
     for (int i = 0; i < 3; i++) {
         cr_expect_null(tlob_table_find(table, &g, &others[i]));
         tlob_table_miss(table, &g, &others[i], text, sizeof(text));
-        cr_expect(strstr(text, "of 'NVIDIA H200' (sm_90, 132 multiprocessors), and this device is"), "%s", text);
+        cr_expect(strstr(text, "does not count here: it is of 'NVIDIA H200' (sm_90, 132 multiprocessors), and this device"), "%s", text);
         cr_expect_eq(tlob_table_count(table, &others[i]), 0);
     }
     cr_expect(tlob_table_find(table, &g, &h200) && tlob_table_find(table, &g, NULL));
@@ -205,7 +205,8 @@ Test(table, the_library_of_a_backend_of_libtlob_must_be_the_one_at_hand) {
     put(table, entry);
     cr_expect_null(tlob_table_find(table, &entry.gemm, &host));
     tlob_table_miss(table, &entry.gemm, &host, text, sizeof(text));
-    cr_expect_str_eq(text, "the entry for this problem is of cpu_ref 'cpu_ref 9', and this process has ''");
+    cr_expect_str_eq(text, "the entry for this problem does not count here: it is of cpu_ref 'cpu_ref 9', and this "
+                             "process has ''");
     strcpy(entry.method.backend, "own");
     put(table, entry);
     cr_expect(tlob_table_find(table, &entry.gemm, &host), "what is not libtlob's own is not asked");
@@ -442,9 +443,9 @@ static const struct {
     {OF_METHOD(FORM("\"cuBLAS\"", "\"whole\"", "{}")), "no backend can be named 'cuBLAS'"},
     {OF_METHOD(FORM("\"aaaaaaaaaaaaaaaaaaaaaaaa\"", "\"whole\"", "{}")), "\"backend\" has more than 23 bytes"},
     {OF_METHOD(FORM("\"own\"", "\"half\"", "{}")), "\"form\" is 'half', which is not known"},
-    {OF_METHOD(FORM("\"own\"", "\"loop\"", "{}")), "cannot be done in the form loop: "},
-    {OF_METHOD(FORM("\"own\"", "\"wide\"", "{}")), "cannot be done in the form wide: "},
-    {OF_METHOD(FORM("\"own\"", "\"separate\"", "{}")), "cannot be done in the form separate: "},
+    {OF_METHOD(FORM("\"own\"", "\"loop\"", "{}")), "cannot be done in this form: loop: there is no "},
+    {OF_METHOD(FORM("\"own\"", "\"wide\"", "{}")), "cannot be done in this form: wide: there is no "},
+    {OF_METHOD(FORM("\"own\"", "\"separate\"", "{}")), "cannot be done in this form: separate: there is no "},
     {OF_METHOD(FORM("\"own\"", "\"whole\"", "[]")), "\"configuration\" is no JSON object"},
     {OF_METHOD(FORM("\"own\"", "\"whole\"", "{\"id\": 1, \"id\": 1}")), "\"configuration\" has \"id\" twice"},
     {OF_METHOD(FORM("\"own\"", "\"whole\"", "{\"id\": \"x\"}")), "\"id\" is not a whole number"},
@@ -683,7 +684,7 @@ Test(table, a_put_checks_what_it_gets) {
     REFUSED("no backend can be named", e.method.backend[0] = 0);
     REFUSED("form is 4", e.method.form = (tlob_form)4);
     REFUSED("form is -1", e.method.form = (tlob_form)-1);
-    REFUSED("cannot be done in the form loop", e.method.form = TLOB_FORM_LOOP);
+    REFUSED("loop: there is no batch", e.method.form = TLOB_FORM_LOOP);
     REFUSED("n_configuration is -1", e.method.n_configuration = -1);
     REFUSED("n_configuration is 17", e.method.n_configuration = 17);
     REFUSED("has a field ''", e.method.configuration[1].name = NULL);

@@ -77,7 +77,8 @@ TLOB_API const char *tlob_compute_name(tlob_compute compute);
  * | field           | variable           | key in the file | values                                  | default |
  * |-----------------|--------------------|-----------------|-----------------------------------------|---------|
  * | compute         | TLOB_COMPUTE       | compute         | tf32, fp32                              | tf32 (CUDA), fp32 (host) |
- * | policy          | TLOB_POLICY        | policy          | threshold, threshold:N, fixed:BACKEND   | threshold:64 (CUDA), fixed:cpu_ref (host) |
+ * | policy          | TLOB_POLICY        | policy          | threshold, threshold:N, fixed:BACKEND, tuned, tuned:strict | threshold:64 (CUDA), fixed:cpu_ref (host) |
+ * | table_path      | TLOB_TABLE         | table           | a table of methods, for policy tuned    | none    |
  * | workspace_bytes | TLOB_WORKSPACE_MIB | workspace_mib   | 1 to 65536                              | 32 MiB  |
  * | log_level       | TLOB_LOG           | log             | none, error, warn, info, debug          | warn    |
  * | trace_path      | TLOB_TRACE         | trace           | a file to append JSON lines to          | none    |
@@ -101,6 +102,8 @@ typedef struct tlob_context_params {
                                     first time that a stream sees a pointer */
     const char *config_path;   /**< of the configuration file, or NULL */
     const char *trace_path;    /**< of the file that gets a JSON line for each product, or NULL */
+    const char *table_path;    /**< of the table that policy `tuned` reads, or NULL. A policy that is none, and comes from no
+                                    place above this one, is an error */
     tlob_switch deterministic; /**< on: the same problem gives the same bits, on the same device model, with the same
                                     vendor library, workspace and alignment of operands (docs/determinism.md); a
                                     backend whose caps do not promise that is then unsupported */
@@ -125,6 +128,7 @@ typedef struct tlob_settings {
     bool deterministic;       /**< whether it is on */
     char trace_path[256];  /**< empty: no trace file */
     char config_path[256]; /**< empty: no configuration file */
+    char table_path[256];  /**< empty: policy `tuned` has the table in `policy`, or the policy is another */
     tlob_origin compute_origin;   /**< of compute */
     tlob_origin policy_origin;    /**< of policy */
     tlob_origin workspace_origin; /**< of workspace_bytes */
@@ -132,6 +136,7 @@ typedef struct tlob_settings {
     tlob_origin trace_origin;     /**< of trace_path */
     tlob_origin deterministic_origin; /**< of deterministic */
     tlob_origin config_origin;    /**< of config_path */
+    tlob_origin table_origin;     /**< of table_path, or of the table in `policy` */
 } tlob_settings;
 
 /**
@@ -157,7 +162,10 @@ typedef struct tlob_context tlob_context;
  * Makes a context, its backends and its default stream. Blocking: on CUDA this starts the device's primary context,
  * which takes on the order of a second the first time. The caller's current CUDA device is as it was on return.
  *
- * Ownership: free with tlob_context_destroy. Errors: ARGUMENT; SETTING; NOT_BUILT without CUDA; NO_DEVICE names the
+ * Where the policy is `tuned` and names no table itself, the one at table_path is read and belongs to the context. The log
+ * tells how many of its entries are for this device and these libraries, and warns of the others.
+ *
+ * Ownership: free with tlob_context_destroy. Errors: ARGUMENT; SETTING; FILE of a table; NOT_BUILT without CUDA; NO_DEVICE names the
  * reason (no driver, driver older than the runtime, ordinal out of range); OUT_OF_MEMORY; BACKEND; CUDA. `*ctx` is NULL
  * after a failure.
  */
@@ -170,7 +178,7 @@ TLOB_API tlob_status tlob_context_create(tlob_context **ctx, const tlob_context_
  */
 TLOB_API void tlob_context_destroy(tlob_context **ctx);
 
-/** The settings of a context. Errors: ARGUMENT. */
+/** The settings of a context; a table in them that it has read is valid as long as it is. Errors: ARGUMENT. */
 TLOB_API tlob_status tlob_context_settings(const tlob_context *ctx, tlob_settings *settings);
 
 /** The memory space of a context. `ctx` must not be NULL. */

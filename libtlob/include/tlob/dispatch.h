@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+struct tlob_table;
+
 /** The threshold of TLOB_POLICY_THRESHOLD where none is given. */
 #define TLOB_THRESHOLD_DEFAULT 64
 
@@ -20,6 +22,7 @@ typedef enum tlob_policy_kind {
     TLOB_POLICY_THRESHOLD, /**< any of m, n, k below the threshold: cublas_classic; all at or above it: cublaslt */
     TLOB_POLICY_FIXED,     /**< always the named backend */
     TLOB_POLICY_CALLBACK,  /**< the embedder's own function */
+    TLOB_POLICY_TUNED,     /**< what was measured, from a table */
 } tlob_policy_kind;
 
 /** A decision. */
@@ -46,6 +49,10 @@ typedef struct tlob_policy {
     char backend[24];       /**< FIXED: name of the backend */
     tlob_policy_fn decide;  /**< CALLBACK */
     void *user;             /**< CALLBACK: handed to `decide`; must outlive every context that uses the policy */
+    const struct tlob_table *table; /**< TUNED: must outlive every context that uses the policy, and not change. NULL: a
+                                         context reads the one that its settings name */
+    bool strict;            /**< TUNED: a problem that the table does not answer fails with TLOB_ERR_POLICY. Else a
+                                 the default policy decides */
 } tlob_policy;
 
 /** A backend that was considered for a problem. */
@@ -71,7 +78,7 @@ typedef struct tlob_explanation {
 } tlob_explanation;
 
 /**
- * Reads a policy as users write it: "threshold", "threshold:96", "fixed:cublaslt".
+ * Reads a policy as users write it: "threshold", "threshold:96", "fixed:cublaslt", "tuned", "tuned:strict".
  *
  * Errors: UNKNOWN_NAME lists the valid policies, or names a backend that is no possible name; ARGUMENT for a threshold
  * that is no number >= 1. Whether a named backend exists is known only with a context's own rows, and so is checked
@@ -84,9 +91,11 @@ TLOB_API void tlob_policy_print(const tlob_policy *policy, char *text, size_t si
 
 /**
  * What `policy` decides for `gemm`, with the reason in words, through the code that tlob_gemm_run uses. A pure
- * function: needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as `threshold`.
+ * function: needs no GPU and launches nothing. TLOB_POLICY_DEFAULT is taken as `threshold`. TUNED: with the first entry
+ * for the problem, whatever device and library it is for; compute DEFAULT is taken as TF32.
  *
- * Errors: ARGUMENT for an invalid problem or policy; POLICY where a callback fails. Thread-safe if the callback is.
+ * Errors: ARGUMENT for an invalid problem or policy, also one that is TUNED without a table; POLICY where a callback or
+ * a strict table fails. Thread-safe if the callback is.
  */
 TLOB_API tlob_status tlob_dispatch_explain(const tlob_policy *policy, const tlob_gemm *gemm, tlob_choice *choice);
 

@@ -60,6 +60,9 @@ typedef struct tlob_stream_stats {
                                   one look into its table of algorithms */
     int64_t rejected;        /**< products that no backend ran: invalid, unsupported, cold in a capture, failed */
     int64_t handles_created; /**< vendor handles made for this stream */
+    int64_t table_hits;      /**< products done as the table of policy `tuned` says */
+    int64_t table_misses;    /**< products of that policy which its table does not answer, done by its rule for misses */
+    int64_t table_rejected;  /**< of the misses, those for which it has an entry that a backend has refused */
     int64_t trace_lost;      /**< records that could not be written to the trace file, or only in part */
 } tlob_stream_stats;
 
