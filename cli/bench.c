@@ -21,7 +21,7 @@ static const subject subjects[] = {
 };
 enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3, SUBJECT_GEMM = 6 };
 
-enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES, KEY_FILTER, KEY_TABLE };
+enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES, KEY_FILTER };
 
 static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Measurement:", 2},
@@ -35,7 +35,6 @@ static const struct argp_option own_options[] = {
     {"samples", KEY_SAMPLES, "NUMBER", 0, "Samples of a call (default 64)", 3},
     {NULL, 0, NULL, 0, "What gemm is timed on:", 4},
     {"filter", KEY_FILTER, "GLOB", 0, "Only problems with such names, such as 'block/*'", 4},
-    {"table", KEY_TABLE, "TABLE", 0, "Methods as `tlob tune' chose them, shown as tuned", 4},
     {0},
 };
 
@@ -83,17 +82,29 @@ static error_t parse_trunk(struct argp_state *state, const char *option, const c
 
 // Options of one subject alone.
 static void check_subject(const struct argp_state *state, const bench_options *options) {
-    const char *of_gemm = options->filter ? "--filter" : options->table ? "--table" : NULL;
     if (options->of_trunk && options->subject != SUBJECT_TRUNK)
         argp_error(state, "%s is for `trunk', and not for `%s'", options->of_trunk, subject_names[options->subject]);
-    if (of_gemm && options->subject != SUBJECT_GEMM)
-        argp_error(state, "%s is for `gemm', and not for `%s'", of_gemm, subject_names[options->subject]);
+    if (options->filter && options->subject != SUBJECT_GEMM)
+        argp_error(state, "--filter is for `gemm', and not for `%s'", subject_names[options->subject]);
 }
 
-static void check_options(const struct argp_state *state, const bench_options *options) {
+// `gemm` holds the table against the policy: the context has the one without the other.
+static void take_table(const struct argp_state *state, bench_options *options) {
+    tlob_context_params *params = &options->context.params;
+    if (params->policy.kind == TLOB_POLICY_TUNED)
+        argp_error(state, "--policy tuned: `gemm' holds the methods of --table against another policy");
+    options->table = params->table_path;
+    params->table_path = NULL;
+    if (!params->policy.kind)
+        params->policy = cli_default_policy(params->memory);
+}
+
+static void check_options(const struct argp_state *state, bench_options *options) {
     if (options->subject == SUBJECT_NONE)
         argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism or gemm");
     check_subject(state, options);
+    if (options->subject == SUBJECT_GEMM)
+        take_table(state, options);
     if (tlob_mha_shape_check(&options->trunk))
         argp_error(state, "%s", tlob_last_error()->message);
 }
@@ -123,9 +134,6 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return parse_trunk(state, "--samples", arg, &options->samples);
     case KEY_FILTER:
         options->filter = arg;
-        return 0;
-    case KEY_TABLE:
-        options->table = arg;
         return 0;
     case ARGP_KEY_ARG:
         if (options->subject != SUBJECT_NONE)

@@ -67,6 +67,8 @@ static void check_options(const struct argp_state *state, const tune_options *op
     if (strcmp(options->problems, "builtin") && strncmp(options->problems, "trace:", 6) &&
         strncmp(options->problems, "list:", 5))
         argp_error(state, "--problems: '%s' is not one of: builtin, trace:FILE, list:FILE", options->problems);
+    if (options->context.params.policy.kind == TLOB_POLICY_TUNED || options->context.params.table_path)
+        argp_error(state, "a table is what this writes: --table and --policy tuned are for other commands");
     if (options->output && options->merge_into)
         argp_error(state, "--output and --merge-into exclude each other");
     if (options->cold && options->context.params.memory == TLOB_MEMORY_HOST)
@@ -217,10 +219,8 @@ static int tune(const tune_options *options, const tune_lab *lab, const cli_prob
 // The policy that times are held against: what --policy says, else the default, whatever the environment says.
 static tlob_context *open_context(tune_options *options) {
     tlob_context_params *params = &options->context.params;
-    if (!params->policy.kind && params->memory == TLOB_MEMORY_HOST)
-        params->policy = (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cpu_ref"};
-    else if (!params->policy.kind)
-        params->policy = (tlob_policy){.kind = TLOB_POLICY_THRESHOLD};
+    if (!params->policy.kind)
+        params->policy = cli_default_policy(params->memory);
     return cli_context_create(&options->context);
 }
 
