@@ -1,5 +1,18 @@
+<<<<<<< HEAD
 // `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the
 // algorithm.
+||||||| merged common ancestors
+<<<<<<<<< Temporary merge branch 1
+// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
+#include "cli/common.h"
+||||||||| e357229
+// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
+#include "cli/common.h"
+=========
+// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
+=======
+// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
+>>>>>>> h5-table
 #include "cli/product.h"
 
 #include <stdio.h>
@@ -116,9 +129,9 @@ static tlob_status ask_device(const explain_options *options, answer *a) {
 // asked all the same: *fits is false, and a->algorithm tells why.
 static tlob_status resolve(const tlob_context_params *params, bool *fits, tlob_settings *settings, answer *a) {
     tlob_status status = tlob_settings_resolve(params, settings);
-    bool lacks_table = settings->policy.kind == TLOB_POLICY_TUNED && !*settings->table_path;
+    bool tuned = settings->policy.kind == TLOB_POLICY_TUNED;
     *fits = !status;
-    if (status && (lacks_table || !settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
+    if (status && ((tuned ? !*settings->table_path : params->table_path != NULL) || !settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
         return status;
     if (status)
         snprintf(a->algorithm, sizeof a->algorithm, "not known: %s", tlob_last_error()->message);

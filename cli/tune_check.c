@@ -79,6 +79,8 @@ static void find_bounds(tune_data *data) {
     tlob_memory memory = tlob_context_memory(tlob_stream_context(data->stream));
     data->least = parity_bound(g, memory, 0);
     data->slope = parity_bound(g, memory, 1) - data->least;
+    if (memory == TLOB_MEMORY_HOST && g->epilogue == TLOB_EPILOGUE_BIAS)
+        data->slope *= 3; // in the form SEPARATE z is rounded before the bias is added, as with the other epilogues
     data->least_z = parity_bound_z(g, memory, 0);
     data->slope_z = parity_bound_z(g, memory, 1) - data->least_z;
 }

@@ -6,6 +6,7 @@
 
 /* The one thing that is kept per thread: like errno, it belongs to the caller and not to any context. */
 static _Thread_local tlob_error last_error;
+static _Thread_local size_t reason_at; /* where in a backend's message its own words begin */
 
 const tlob_error *tlob_last_error(void) {
     return &last_error;
@@ -13,10 +14,16 @@ const tlob_error *tlob_last_error(void) {
 
 void tlob_error_restore(const tlob_error *error) {
     last_error = *error;
+    reason_at = 0;
+}
+
+const char *tlob_error_reason(void) {
+    return last_error.message + reason_at;
 }
 
 static void record(tlob_status status, const char *operation) {
     memset(&last_error, 0, sizeof(last_error));
+    reason_at = 0;
     last_error.status = status;
     snprintf(last_error.operation, sizeof(last_error.operation), "%s", operation);
 }
@@ -46,6 +53,7 @@ void tlob_fail_in(const char *format, ...) {
     size_t length = strlen(words);
     memmove(last_error.message + length, last_error.message, SIZE - length);
     memcpy(last_error.message, words, length);
+    reason_at = 0;
     last_error.message[SIZE - 1] = 0; /* one that is too long is cut */
 }
 
@@ -108,6 +116,7 @@ tlob_status tlob_backend_fail(tlob_status status, const char *backend, const cha
         append_words(&used, " on %s", problem);
     }
     append_words(&used, ": ");
+    reason_at = used;
     va_list args;
     va_start(args, format);
     append(last_error.message, sizeof(last_error.message), &used, format, args);

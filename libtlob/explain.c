@@ -115,13 +115,13 @@ static bool is_refused(tlob_stream *stream, int index, const tlob_method *method
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     tlob_lane_plan plan = {0};
     void *previous;
-    if (tlob_method_able(stream->ctx, index, method, gemm, x) != TLOB_OK)
-        return true;
-    if (!method->n_configuration)
+    const char *why = tlob_form_unsupported(ops, stream->ctx->settings.deterministic, method->form, gemm, x);
+    if (!why && !method->n_configuration)
         return false;
-    if (!ops->adopt || !ops->describe)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "adopt", 0, NULL, gemm,
-                                 "the backend takes no configurations") != TLOB_OK;
+    if (!why && (!ops->adopt || !ops->describe))
+        why = "the backend takes no configurations";
+    if (why)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, gemm, "%s", why) != TLOB_OK;
     const tlob_gemm part = tlob_form_part(method->form, gemm);
     if (tlob_enter(stream->ctx, &previous) != TLOB_OK)
         return false; /* and then describe fails likewise */

@@ -19,6 +19,9 @@
 tlob_status tlob_fail(tlob_status status, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** The message of the last error, without what stands before a backend's own words: name, operation and problem. */
+const char *tlob_error_reason(void);
+
 /** Puts back what tlob_last_error() gave before a call whose failure is nobody's business. */
 void tlob_error_restore(const tlob_error *error);
 
@@ -380,10 +383,6 @@ tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *m
 
 /** The epilogue of `gemm` on D = z, by the kernel of the memory space. */
 tlob_status tlob_form_finish(tlob_stream *stream, const tlob_gemm *gemm, const tlob_gemm_operands *x);
-
-/** Whether backend `index` can do `gemm` in the form of `method`, as far as can be said without its library: UNSUPPORTED. */
-tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
-                             const tlob_gemm_operands *x);
 
 /* --- operands (run.c) ----------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Running products: checks, the decision and what a stream remembers of it, and the trace. */
-#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libtlob/internal.h"
@@ -123,17 +123,28 @@ static tlob_status run_without_product(tlob_stream *stream, const tlob_gemm *g, 
                                                                                  : status;
 }
 
+/* Of the operands that an epilogue has besides. */
+static uintptr_t bits_of_epilogue(const tlob_gemm *g, const tlob_gemm_operands *x) {
+    const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
+    return (t->reads_bias ? (uintptr_t)x->bias : 0) | (t->writes_bgrad ? (uintptr_t)x->bgrad : 0) |
+           (t->reads_aux || t->writes_aux ? (uintptr_t)x->aux : 0);
+}
+
+/* On every warm call. Without a product the form and the algorithm do not count, nor where A and B lie. */
+static inline unsigned layout_of(const tlob_gemm *g, const tlob_gemm_operands *x) {
+    uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->d;
+    unsigned in_place = 0;
+    if (g->beta != 0.0f) {
+        bits |= (uintptr_t)x->c;
+        in_place = x->c == x->d ? TLOB_LAYOUT_IN_PLACE : 0;
+    }
+    if (g->epilogue != TLOB_EPILOGUE_NONE)
+        bits |= bits_of_epilogue(g, x);
+    return (bits % ALIGNED_BYTES ? 0 : TLOB_LAYOUT_ALIGNED) | in_place;
+}
+
 unsigned tlob_operand_layout(const tlob_gemm *g, const tlob_gemm_operands *x) {
-    const needs n = find_needs(g);
-    const tlob_epilogue_traits *t = n.traits;
-    bool reads_c = g->beta != 0.0f;
-    if (!x)
-        return TLOB_LAYOUT_ALIGNED;
-    uintptr_t bits = (uintptr_t)x->d | (reads_c ? (uintptr_t)x->c : 0) | (n.a ? (uintptr_t)x->a : 0) |
-                     (n.b ? (uintptr_t)x->b : 0) | (t->reads_bias ? (uintptr_t)x->bias : 0) |
-                     (t->writes_bgrad ? (uintptr_t)x->bgrad : 0) |
-                     (t->reads_aux || t->writes_aux ? (uintptr_t)x->aux : 0);
-    return (bits % ALIGNED_BYTES ? 0 : TLOB_LAYOUT_ALIGNED) | (reads_c && x->c == x->d ? TLOB_LAYOUT_IN_PLACE : 0);
+    return x ? layout_of(g, x) : TLOB_LAYOUT_ALIGNED;
 }
 
 /* A product on its way: filled as far as it comes, which is what the trace tells. */
@@ -188,11 +199,12 @@ static bool may_remember(const tlob_context *ctx, const call *c, bool named) {
            (t->aux_is_mask || !(t->reads_aux || t->writes_aux));
 }
 
-/* Whether the entry is for this problem and these operands: the same as before, or ones that lie alike. */
+/* Whether the entry is for this problem, and for operands that lie as these do. */
 static bool is_known(const tlob_stream *stream, const tlob_known *known, const char *name, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x) {
     return known->index >= 0 && known->named == (name != NULL) && !memcmp(&known->gemm, gemm, sizeof(*gemm)) &&
            (name ? !strcmp(name, stream->ctx->backends[known->index]->name)
+<<<<<<< HEAD
                  : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
 }
 
@@ -205,16 +217,66 @@ tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_meth
     const bool plain = method->form == TLOB_FORM_WHOLE && !method->n_configuration;
     return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, gemm, "%s; choose another %s", why,
                              plain ? "backend by the policy or tlob_gemm_run_on" : "method");
+||||||| merged common ancestors
+                 : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
+}
+
+<<<<<<<<< Temporary merge branch 1
+/* Whether the chosen backend can do what `method` asks of it. */
+static tlob_status take_method(const tlob_context *ctx, int index, const tlob_method *method,
+                               const tlob_gemm_operands *x, call *c) {
+    const tlob_backend_ops *ops = ctx->backends[index];
+    c->index = index;
+    c->backend = ops->name;
+    c->form = method->form;
+    c->pick = NULL;
+    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, &c->gemm, x);
+    if (!why)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
+                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
+||||||||| e357229
+/* Whether the chosen backend can do what `method` asks of it. */
+static tlob_status take_method(const tlob_context *ctx, int index, const tlob_method *method,
+                               const tlob_gemm_operands *x, call *c) {
+    const char *obstacle = tlob_form_obstacle(method->form, &c->gemm);
+    c->index = index;
+    c->backend = ctx->backends[index]->name;
+    c->form = method->form;
+    c->pick = NULL;
+    if (obstacle)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, c->backend, "form", 0, NULL, &c->gemm,
+                                 "the problem cannot be done in this form: %s", obstacle);
+    const tlob_gemm part = tlob_form_part(method->form, &c->gemm);
+    return check_supported(ctx, index, &part, x);
+=========
+tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
+                             const tlob_gemm_operands *x) {
+    const char *obstacle = tlob_form_obstacle(method->form, gemm);
+    if (obstacle)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ctx->backends[index]->name, "form", 0, NULL, gemm,
+                                 "the problem cannot be done in this form: %s", obstacle);
+    const tlob_gemm part = tlob_form_part(method->form, gemm);
+    return check_supported(ctx, index, &part, x);
+>>>>>>>>> Temporary merge branch 2
+=======
+                 : known->layout == layout_of(gemm, x));
+>>>>>>> h5-table
 }
 
 /* Whether the chosen backend can do what the method asks of it. */
 static tlob_status take_method(const tlob_context *ctx, int index, const tlob_gemm_operands *x, call *c) {
+    const tlob_backend_ops *ops = ctx->backends[index];
     c->index = index;
-    c->backend = ctx->backends[index]->name;
+    c->backend = ops->name;
     c->form = c->method.form;
     c->pick = NULL;
     c->undecided = c->method.n_configuration > 0 && tlob_has_product(&c->gemm);
-    return tlob_method_able(ctx, index, &c->method, &c->gemm, x);
+    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, c->form, &c->gemm, x);
+    if (!why)
+        return TLOB_OK;
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
+                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
 }
 
 /* What the table says cannot be done here, as the last error tells. That is logged and counted, and then the policy's

@@ -104,8 +104,8 @@ tlob_status tlob_tuned_decide(const tlob_policy *policy, const tlob_device_info 
 tlob_status tlob_tuned_miss(const tlob_context *ctx, const tlob_gemm *gemm, const tlob_table_entry *entry,
                             tlob_method *method, char *reason, size_t size) {
     char why[400];
-    snprintf(why, sizeof(why), "%.60s is refused: %.*s", source_of(entry), ctx->settings.policy.strict ? 300 : 70,
-             tlob_last_error()->message);
+    snprintf(why, sizeof(why), "%.60s is refused: %.*s", source_of(entry), ctx->settings.policy.strict ? 300 : 90,
+             tlob_error_reason());
     return decide_miss(&ctx->settings.policy, tlob_context_device_info(ctx), gemm, why, method, reason, size);
 }
 

@@ -145,11 +145,12 @@ bool parity_run(tlob_stream *stream, tlob_stream *oracle, const char *backend, c
                 tlob_compute compute, uint64_t seed, parity_result *result);
 
 /**
- * parity_run by a method, through tlob_gemm_run_as: the product alone, for cases of gradient mode too. UNSUPPORTED is
- * whatever it refuses. On the host, SEPARATE has three times the bound: z is rounded before its epilogue.
+ * parity_run by `count` methods (at least 1), one after another, through tlob_gemm_run_as: the product alone, for cases
+ * of gradient mode too. The first that does not pass ends it, and its result is told, else that of the last. UNSUPPORTED
+ * is whatever refuses. On the host, SEPARATE has three times the bound: z is rounded before its epilogue.
  */
-bool parity_run_as(tlob_stream *stream, tlob_stream *oracle, const tlob_method *method, const parity_case *c,
-                   tlob_compute compute, uint64_t seed, parity_result *result);
+bool parity_run_as(tlob_stream *stream, tlob_stream *oracle, const tlob_method *methods, int count,
+                   const parity_case *c, tlob_compute compute, uint64_t seed, parity_result *result);
 
 /** Many cases on one backend in one mode. */
 typedef struct parity_sweep {

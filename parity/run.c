@@ -435,7 +435,8 @@ static bool upload(run *r, tlob_stream *stream) {
     for (int i = 0; i < OPERANDS; i++) {
         operand *o = &r->x[i];
         size_t bytes = (size_t)o->total * sizeof(float);
-        if (o->role != UNUSED && tlob_buffer_create(tlob_stream_context(stream), bytes, &o->buffer) != TLOB_OK)
+        if (o->role != UNUSED && !o->buffer &&
+            tlob_buffer_create(tlob_stream_context(stream), bytes, &o->buffer) != TLOB_OK)
             return parity_report_call(&r->who, r->result, "operand");
         for (int64_t p = 0, count; p < pieces(o); p++) {
             int64_t start = piece(o, p, &count);
@@ -516,25 +517,28 @@ static bool consult_oracle(run *r, tlob_stream *oracle) {
     return true;
 }
 
-static bool run_case(run *r, tlob_stream *stream, tlob_stream *oracle) {
+/* By each method, on operands that are as they were; or, without one, by the backend. */
+static bool run_case(run *r, tlob_stream *stream, tlob_stream *oracle, const tlob_method *methods, int count) {
+    bool passed = true;
     if (!make_operands(r) || !expect(r))
         return false;
     if (oracle) {
         const parity_who who = r->who;
         r->who.backend = "cpu_ref"; /* what a failure of the oracle shall name */
-        r->who.method = NULL;
         if (!consult_oracle(r, oracle))
             return false;
         r->who = who;
     }
-    return run_backend(r, stream) && check(r, tlob_context_memory(tlob_stream_context(stream)));
+    for (int i = 0; i < (methods ? count : 1) && passed; i++) {
+        r->who.method = methods ? &methods[i] : NULL;
+        passed = run_backend(r, stream) && check(r, tlob_context_memory(tlob_stream_context(stream)));
+    }
+    return passed;
 }
 
-static bool run_either(tlob_stream *stream, tlob_stream *oracle, const char *backend, const tlob_method *method,
-                       const parity_case *c, tlob_compute compute, uint64_t seed, parity_result *result) {
-    run r = {.who = {.c = c, .backend = backend, .method = method, .compute = compute, .seed = seed},
-             .c = c,
-             .gemm = c->gemm};
+static bool run_either(tlob_stream *stream, tlob_stream *oracle, const char *backend, const tlob_method *methods,
+                       int count, const parity_case *c, tlob_compute compute, uint64_t seed, parity_result *result) {
+    run r = {.who = {.c = c, .backend = backend, .compute = compute, .seed = seed}, .c = c, .gemm = c->gemm};
     tlob_settings settings;
     *result = (parity_result){.verdict = PARITY_PASS, .output = "D"};
     r.result = result;
@@ -545,17 +549,17 @@ static bool run_either(tlob_stream *stream, tlob_stream *oracle, const char *bac
     }
     r.gemm.compute = r.who.compute;
     r.traits = tlob_epilogue_get_traits(r.gemm.epilogue);
-    bool passed = run_case(&r, stream, oracle);
+    bool passed = run_case(&r, stream, oracle, methods, count);
     free_operands(&r);
-    return passed && (!c->gradient || method || parity_run_gradient(&r.who, stream, result));
+    return passed && (!c->gradient || methods || parity_run_gradient(&r.who, stream, result));
 }
 
 bool parity_run(tlob_stream *stream, tlob_stream *oracle, const char *backend, const parity_case *c,
                 tlob_compute compute, uint64_t seed, parity_result *result) {
-    return run_either(stream, oracle, backend, NULL, c, compute, seed, result);
+    return run_either(stream, oracle, backend, NULL, 0, c, compute, seed, result);
 }
 
-bool parity_run_as(tlob_stream *stream, tlob_stream *oracle, const tlob_method *method, const parity_case *c,
-                   tlob_compute compute, uint64_t seed, parity_result *result) {
-    return run_either(stream, oracle, method->backend, method, c, compute, seed, result);
+bool parity_run_as(tlob_stream *stream, tlob_stream *oracle, const tlob_method *methods, int count,
+                   const parity_case *c, tlob_compute compute, uint64_t seed, parity_result *result) {
+    return run_either(stream, oracle, methods->backend, methods, count, c, compute, seed, result);
 }

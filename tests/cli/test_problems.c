@@ -239,7 +239,7 @@ Test(problems, what_is_wrong_with_a_list_is_told_with_its_line) {
         {"1 2 3 --epilogue biass\n", "dgelu_bgrad"},
         {"1 2 3 --compute fp64\n", "f:1: --compute: 'fp64' is not one of: tf32, fp32"},
         {"1 2 3 --beta x\n", "f:1: --beta: 'x' is not a number"},
-        {"8 8 8 --lda 4\n", "f:1: tlob_gemm.lda is 4"},
+        {"8 8 8 --lda 4\n", "f:1: tlob_gemm_check: lda is 4"},
         {"8 8 0\n", "f:1: a product with nothing to multiply"},
         {"0 8 8\n", "f:1: a product with nothing to multiply"},
         {"8 8 8 --alpha 0\n", "f:1: a product with nothing to multiply"},
@@ -339,7 +339,7 @@ Test(problems, what_is_wrong_with_a_trace_is_told_with_its_line) {
         {RECORD("NN", SIZES, "0.5", "1", REST), "\"stride_bias\": a whole number"},
         {RECORD("NN", SIZES, "1e300", "1", REST), "\"stride_bias\": a whole number"},
         {RECORD("NN", "", "0", "1", REST), "\"m\": a whole number"},
-        {RECORD("TN", SIZES, "0", "1", REST), "f:1: tlob_gemm.lda is 2"},
+        {RECORD("TN", SIZES, "0", "1", REST), "f:1: tlob_gemm_check: lda is 2"},
         {RECORD("NN", SIZES, "0", "1", "\"epilogue\": \"none\", \"status\": \"TLOB_ERR_CUDA\""), "not one product"},
     };
     cli_problems p;

@@ -49,7 +49,7 @@ static bool runs(tlob_form form, const parity_case *one, uint64_t seed) {
     const tlob_method method = method_of(form);
     parity_result result;
     bool can = !tlob_form_obstacle(form, &one->gemm);
-    bool passed = parity_run_as(stream, NULL, &method, one, TLOB_COMPUTE_FP32, seed, &result);
+    bool passed = parity_run_as(stream, NULL, &method, 1, one, TLOB_COMPUTE_FP32, seed, &result);
     cr_assert(can ? passed : result.verdict == PARITY_UNSUPPORTED, "%s", result.message);
     return can;
 }
