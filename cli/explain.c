@@ -1,18 +1,5 @@
-<<<<<<< HEAD
 // `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the
 // algorithm.
-||||||| merged common ancestors
-<<<<<<<<< Temporary merge branch 1
-// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
-#include "cli/common.h"
-||||||||| e357229
-// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
-#include "cli/common.h"
-=========
-// `tlob explain`: which backend runs a matrix product, why, and how. Without a GPU it tells all but the algorithm.
-=======
-// `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the algorithm.
->>>>>>> h5-table
 #include "cli/product.h"
 
 #include <stdio.h>

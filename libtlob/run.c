@@ -204,64 +204,7 @@ static bool is_known(const tlob_stream *stream, const tlob_known *known, const c
                      const tlob_gemm_operands *x) {
     return known->index >= 0 && known->named == (name != NULL) && !memcmp(&known->gemm, gemm, sizeof(*gemm)) &&
            (name ? !strcmp(name, stream->ctx->backends[known->index]->name)
-<<<<<<< HEAD
-                 : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
-}
-
-tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
-                             const tlob_gemm_operands *x) {
-    const tlob_backend_ops *ops = ctx->backends[index];
-    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, gemm, x);
-    if (!why)
-        return TLOB_OK;
-    const bool plain = method->form == TLOB_FORM_WHOLE && !method->n_configuration;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, gemm, "%s; choose another %s", why,
-                             plain ? "backend by the policy or tlob_gemm_run_on" : "method");
-||||||| merged common ancestors
-                 : !memcmp(&known->x, x, sizeof(*x)) || known->layout == tlob_operand_layout(gemm, x));
-}
-
-<<<<<<<<< Temporary merge branch 1
-/* Whether the chosen backend can do what `method` asks of it. */
-static tlob_status take_method(const tlob_context *ctx, int index, const tlob_method *method,
-                               const tlob_gemm_operands *x, call *c) {
-    const tlob_backend_ops *ops = ctx->backends[index];
-    c->index = index;
-    c->backend = ops->name;
-    c->form = method->form;
-    c->pick = NULL;
-    const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, method->form, &c->gemm, x);
-    if (!why)
-        return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
-                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
-||||||||| e357229
-/* Whether the chosen backend can do what `method` asks of it. */
-static tlob_status take_method(const tlob_context *ctx, int index, const tlob_method *method,
-                               const tlob_gemm_operands *x, call *c) {
-    const char *obstacle = tlob_form_obstacle(method->form, &c->gemm);
-    c->index = index;
-    c->backend = ctx->backends[index]->name;
-    c->form = method->form;
-    c->pick = NULL;
-    if (obstacle)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, c->backend, "form", 0, NULL, &c->gemm,
-                                 "the problem cannot be done in this form: %s", obstacle);
-    const tlob_gemm part = tlob_form_part(method->form, &c->gemm);
-    return check_supported(ctx, index, &part, x);
-=========
-tlob_status tlob_method_able(const tlob_context *ctx, int index, const tlob_method *method, const tlob_gemm *gemm,
-                             const tlob_gemm_operands *x) {
-    const char *obstacle = tlob_form_obstacle(method->form, gemm);
-    if (obstacle)
-        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ctx->backends[index]->name, "form", 0, NULL, gemm,
-                                 "the problem cannot be done in this form: %s", obstacle);
-    const tlob_gemm part = tlob_form_part(method->form, gemm);
-    return check_supported(ctx, index, &part, x);
->>>>>>>>> Temporary merge branch 2
-=======
                  : known->layout == layout_of(gemm, x));
->>>>>>> h5-table
 }
 
 /* Whether the chosen backend can do what the method asks of it. */
