@@ -23,8 +23,8 @@ static const struct argp_option own_options[] = {
 };
 
 static const char doc[] =
-    "Shows which backend would run a product of an M x K with a K x N matrix, the reason in words, what became of "
-    "every other backend, and how the product would be done."
+    "Shows which backend would run a product of an M x K with a K x N matrix, in which form, the reason in words, what "
+    "became of every other backend, and how the product would be done."
     "\vThe answer comes from the code that a real call goes through, but nothing is launched. The policy is that of "
     "--policy or --threshold, else of TLOB_POLICY, else of the configuration file, else the default of --device (host "
     "or cuda). Where there is no GPU, or this build or the device cannot do what the policy says, only the algorithm "

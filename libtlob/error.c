@@ -6,7 +6,7 @@
 
 /* The one thing that is kept per thread: like errno, it belongs to the caller and not to any context. */
 static _Thread_local tlob_error last_error;
-static _Thread_local size_t reason_at; /* where in a backend's message its own words begin */
+static _Thread_local size_t reason_at; /* where in the message the words about the failure begin */
 
 const tlob_error *tlob_last_error(void) {
     return &last_error;
@@ -31,6 +31,7 @@ static void record(tlob_status status, const char *operation) {
 tlob_status tlob_fail(tlob_status status, const char *operation, const char *format, ...) {
     record(status, operation);
     int used = snprintf(last_error.message, sizeof(last_error.message), "%s: ", operation);
+    reason_at = (size_t)used < sizeof(last_error.message) ? (size_t)used : 0;
     va_list args;
     va_start(args, format);
     vsnprintf(last_error.message + used, sizeof(last_error.message) - (size_t)used, format, args);
@@ -72,8 +73,8 @@ tlob_status tlob_fail_cuda(const tlob_space *space, int code, const char *call) 
     return status;
 }
 
-static int print_gemm(char *text, size_t size, const tlob_gemm *g) {
-    return snprintf(text, size,
+void tlob_problem_print(const tlob_gemm *g, char *text, size_t size) {
+    snprintf(text, size,
                     "%c%c m=%lld n=%lld k=%lld lda=%lld ldb=%lld ldc=%lld batch=%lld strides %lld,%lld,%lld %s%s%s",
                     g->transa == TLOB_OP_T ? 'T' : 'N', g->transb == TLOB_OP_T ? 'T' : 'N', (long long)g->m,
                     (long long)g->n, (long long)g->k, (long long)g->lda, (long long)g->ldb, (long long)g->ldc,
@@ -112,7 +113,7 @@ tlob_status tlob_backend_fail(tlob_status status, const char *backend, const cha
         append_words(&used, " gave %s (%d)", vendor, vendor_code);
     if (gemm) {
         char problem[256];
-        print_gemm(problem, sizeof(problem), gemm);
+        tlob_problem_print(gemm, problem, sizeof(problem));
         append_words(&used, " on %s", problem);
     }
     append_words(&used, ": ");

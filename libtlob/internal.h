@@ -19,7 +19,10 @@
 tlob_status tlob_fail(tlob_status status, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** The message of the last error, without what stands before a backend's own words: name, operation and problem. */
+/** A problem as messages have it: "NT m=16 n=256 k=32 ..."; at most `size` bytes. */
+void tlob_problem_print(const tlob_gemm *gemm, char *text, size_t size);
+
+/** The message of the last error, without what stands before: backend, operation and problem. */
 const char *tlob_error_reason(void);
 
 /** Puts back what tlob_last_error() gave before a call whose failure is nobody's business. */

@@ -89,10 +89,10 @@ static tlob_status show_form(tlob_stream *stream, int index, const tlob_gemm *pa
     if (!ops->propose || !tlob_has_product(part))
         return TLOB_OK;
     tlob_status status = ops->propose(stream->lanes[index], part, x, show_proposed, v);
-    if (status == TLOB_ERR_UNSUPPORTED) {
-        tlob_error_restore(&before);
+    if (status == TLOB_ERR_UNSUPPORTED)
         status = TLOB_OK;
-    }
+    if (status == TLOB_OK)
+        tlob_error_restore(&before);
     if (status == TLOB_OK && v->overflowed)
         status = tlob_backend_fail(TLOB_ERR_BACKEND, ops->name, "propose", 0, NULL, part,
                                    "the backend proposes configurations without fields, or with more than %d",

@@ -18,6 +18,7 @@ typedef struct tlob_records {
 } tlob_records;
 
 struct tlob_table {
+    char name[256];        /**< of the file that it was read from; empty for one that was made */
     tlob_records kept;     /**< those that can be used, sorted; in a file being read, as they came */
     tlob_records rejected; /**< as they came */
     tlob_record **buckets; /**< of `kept`, by problem; a power of two, at least as many as entries */

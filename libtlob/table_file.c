@@ -225,8 +225,10 @@ static tlob_status finish(tlob_status status, const char *path, cJSON *object, t
     memset(report, 0, sizeof(*report));
     if (status == TLOB_OK)
         status = tlob_table_create(table);
-    if (status == TLOB_OK)
+    if (status == TLOB_OK) {
+        snprintf((*table)->name, sizeof((*table)->name), "%s", path);
         status = load_entries(*table, path, object, report);
+    }
     if (status != TLOB_OK)
         tlob_table_destroy(table);
     cJSON_Delete(object);

@@ -6,6 +6,10 @@
 
 #include "libtlob/table.h"
 
+static const char *name_of(const tlob_table *table) {
+    return *table->name ? table->name : "a table of the program";
+}
+
 /* --- a context's table --------------------------------------------------------------------------------------------- */
 
 /* What of the table does not count here, so that nobody takes its silence for agreement. */
@@ -41,7 +45,7 @@ tlob_status tlob_tuned_open(tlob_context *ctx) {
     if (!ctx->refusals)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, "policy tuned", "no memory to note which entries are refused");
     tlob_log(ctx, TLOB_LOG_INFO, "policy tuned: %s: %" PRId64 " of %" PRId64 " entries are for '%s' and its libraries",
-             ctx->table ? ctx->settings.table_path : "a table of the program", here, all,
+             name_of(policy->table), here, all,
              tlob_context_device_info(ctx)->name);
     warn_of_others(ctx, policy->table, all - here);
     return TLOB_OK;
@@ -63,8 +67,11 @@ static const char *source_of(const tlob_table_entry *entry) {
 static tlob_status decide_miss(const tlob_policy *policy, const tlob_device_info *device, const tlob_gemm *gemm,
                                const char *why, tlob_method *method, char *reason, size_t size) {
     if (policy->strict) {
+        char problem[256];
+        tlob_problem_print(gemm, problem, sizeof(problem));
         tlob_fail(TLOB_ERR_POLICY, "policy tuned:strict",
-                  "%s; measure it, or use `tuned`, which leaves such products to the default policy", why);
+                  "%s, on %s: %s; measure it, or use `tuned`, which leaves such products to the default policy",
+                  name_of(policy->table), problem, why);
         tlob_fail_gemm(gemm);
         return TLOB_ERR_POLICY;
     }

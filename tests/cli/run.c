@@ -18,8 +18,8 @@ void run_begin(void) {
     cr_assert_eq(symlink(TLOB_EXE, run_path("tlob")), 0); // a name without blanks, wherever the build folder is
     setenv("T", run_path("tlob"), 1);
     const char *const variables[] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB", "TLOB_LOG",
-                                     "TLOB_DETERMINISTIC"};
-    for (int i = 0; i < 5; i++)
+                                     "TLOB_DETERMINISTIC", "TLOB_TABLE"};
+    for (int i = 0; i < 6; i++)
         unsetenv(variables[i]);
 }
 

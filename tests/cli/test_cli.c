@@ -258,6 +258,8 @@ static const explained explanations[] = {
     {"8 8 8 --policy fixed:cublaslt", "algorithm  not known"},
     {"8 8 8 --policy fixed:cublaslt", "considered cpu_ref         not able, works on host memory"},
     {"8 8 8 --device host --json", "\"numerics\":\t\"fp32\""},
+    {"8 8 8 --device host --json", "\"form\":\t\"whole\""},
+    {"8 8 8 --device host --json", "\"configuration\":\t\"\""},
     {"8 9 10 --device host --transa --transb", "op TT, ld 10 9 8"},
     {"8 9 10 --device host --lda 12 --ldb 13 --ldc 14", "ld 12 13 14"},
     {"8 9 10 --device host", "backend    cpu_ref"},

@@ -95,6 +95,57 @@ Test(table, list_shows_what_can_be_used_and_counts_the_rest) {
     expect_out(run_good("$T table list --json --rejected a.json"), "\"rejected\":\t\"the problem has no");
 }
 
+// Entries of the host, for 3 x 5 x 7: one that is right, one that is none of the backend's, one of a GPU.
+Test(table, verify_runs_what_is_for_the_device) {
+    write_file("a.json", FILE_OF("{\"problem\": {\"transa\": \"t\", \"transb\": \"n\", \"m\": 3, \"n\": 5, \"k\": 7, \"lda\": 9, "
+                                 "\"ldb\": 7, \"ldc\": 3, \"batch\": 4, \"stride_a\": 27, \"stride_b\": 0, \"stride_c\": 15, "
+                                 "\"stride_bias\": 3, \"beta\": 1, \"compute\": \"fp32\", \"epilogue\": \"relu_bias\"}, \"method\": "
+                                 "{\"backend\": \"cpu_ref\", \"form\": \"wide\", \"configuration\": {}}, \"origin\": {\"device\": "
+                                 "\"host\", \"sm\": 0, \"multiprocessors\": 0, \"library\": \"\"}}" THEN OWN("3", "9")));
+    const run_result *r = run("$T table verify a.json --device host");
+    cr_expect_eq(r->status, 1, "the A are not stacked");
+    expect_out(r, "a.json, entry 1: the problem cannot be done in this form: wide: ");
+    run_good("sed -e 's/wide/loop/' a.json > b.json && sed -e 's/wide/separate/' a.json > c.json");
+    cr_expect_str_eq(run_good("$T table verify b.json c.json --device host")->out,
+                     "b.json: 2 entries\n"
+                     "b.json: on host 1 right, 0 wrong, 1 of other devices or libraries, 0 too large to be checked\n"
+                     "c.json: 2 entries\n"
+                     "c.json: on host 1 right, 0 wrong, 1 of other devices or libraries, 0 too large to be checked\n");
+    run_good("sed -e 's/\"configuration\": {}/\"configuration\": {\"id\": 1}/' b.json > d.json");
+    r = run("$T table verify d.json --device host");
+    cr_expect_eq(r->status, 1);
+    expect_out(r, "WRONG    d.json, entry 1: 3 5 7 --transa --batch 4 --lda 9 --stride-b 0 --beta 1 --epilogue relu_bias "
+                  "--compute fp32: table on cpu_ref, loop, id 1: ");
+    expect_out(r, "takes no configurations");
+    expect_out(r, "0 right, 1 wrong");
+    expect_failure(run("CUDA_VISIBLE_DEVICES= $T table verify b.json --device cuda"), 1, "--device cuda:0: ", "no device");
+    run_good("TLOB_POLICY=tuned TLOB_TABLE=b.json $T table verify b.json --device host");
+}
+
+// The policy reads a table: with a device, without one, and not without a table.
+Test(table, explain_and_info_read_the_table_of_the_policy) {
+    write_file("a.json", FILE_OF(ENTRY("3", "cublaslt", "\"id\": 7", "d", "90", "cuBLASLt 1.0") THEN ENTRY(
+                             "4", "cpu_ref", "", "host", "0", "")));
+    const run_result *r = run_good("CUDA_VISIBLE_DEVICES= $T explain 3 5 7 --policy tuned --table a.json --compute tf32");
+    expect_out(r, "policy     tuned (argument)\nbackend    cublaslt");
+    expect_out(r, "form       whole\nby         id 7\nreason     tuned: a.json, entry 1 (d; cuBLASLt 1.0)\n");
+    r = run_good("$T explain 4 5 7 --device host --policy tuned --table a.json --json");
+    expect_out(r, "\"reason\":\t\"tuned: no entry for this problem; on the host, cpu_ref\"");
+    expect_failure(run("$T explain 4 5 7 --device host --policy tuned:strict --table a.json"), 1,
+                   "a.json, on NN m=4 n=5 k=7", "strict");
+    r = run("$T explain 4 5 7 --device host --policy tuned");
+    expect_failure(r, 1, "tuned (argument) needs a table of what was measured", "no table");
+    r = run("$T explain 4 5 7 --device host --table a.json");
+    expect_failure(r, 1, "the table 'a.json' is for policy tuned", "no policy");
+    r = run("TLOB_TABLE=a.json $T explain 4 5 7 --device host");
+    expect_failure(r, 1, "TLOB_TABLE", "no policy");
+    run_good("TLOB_TABLE=a.json $T explain 4 5 7 --device host --policy fixed:cpu_ref");
+    r = run_good("$T info --device host --policy tuned --table a.json");
+    expect_out(r, "  table           a.json            argument\n");
+    expect_out(r, "table a.json\n  entries         2 accepted, 0 rejected\n  host            0 entries are for it");
+    expect_failure(run("$T info --device host --policy tuned --table none.json"), 1, "none.json", "no file");
+}
+
 // What a line says of a product is what `tlob explain` and `tlob table explain` take.
 Test(table, a_product_is_shown_in_the_words_in_which_it_is_asked_for) {
     write_file("a.json",

@@ -12,7 +12,7 @@ static char path[64];
 
 static void setup(void) {
     static const char *const variables[] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB", "TLOB_LOG",
-                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC"};
+                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC", "TLOB_TABLE"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
         unsetenv(variables[i]);
     strcpy(path, "/tmp/tlob-config-XXXXXX");

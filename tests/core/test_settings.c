@@ -15,6 +15,7 @@ static void clear_environment(void) {
     unsetenv("TLOB_TRACE");
     unsetenv("TLOB_DETERMINISTIC");
     unsetenv("TLOB_CONFIG");
+    unsetenv("TLOB_TABLE");
 }
 
 TestSuite(settings, .init = clear_environment);

@@ -269,6 +269,26 @@ Test(configurations, a_warm_call_with_a_pick_is_one_call) {
     cr_assert_eq(stats.plan_misses, 1);
 }
 
+/* What a configuration needs of the workspace is the check's to say, for this problem: a field of another's does no harm. */
+Test(configurations, the_workspace_is_what_the_check_says) {
+    tlob_gemm g = problem();
+    const proposals *all = propose(g, operands);
+    const tlob_pick *one = NULL, *two = NULL;
+    void *memo = NULL;
+    int i = 0;
+    while (value_of(all, i, "split_k") != 4)
+        i++;
+    tlob_algorithm_field f[TLOB_ALGORITHM_FIELDS_MAX];
+    memcpy(f, all->fields[i], sizeof(f));
+    f[all->n[i] - 1].value = 1;
+    cr_assert_str_eq(f[all->n[i] - 1].name, "workspace_bytes");
+    cr_assert_eq(tlob_cublaslt_ops.adopt(lane, &g, &operands, f, all->n[i], &one), TLOB_OK);
+    cr_assert_eq(adopt(g, operands, all, i, &two), TLOB_OK);
+    cr_assert_eq(one, two);
+    cr_assert_eq(run(g, operands, one, &memo), TLOB_OK);
+    cr_assert_eq(fake.workspace_bytes, 512);
+}
+
 Test(configurations, other_operands_are_checked_anew) {
     tlob_gemm g = problem();
     const proposals *all = propose(g, operands);
