@@ -12,7 +12,7 @@ typedef struct subject {
 } subject;
 
 static const char *const subject_names[] = {"qkv", "block", "call", "trunk", "bias", "determinism", "step",
-                                            "latency", NULL};
+                                            "latency", "gemm", NULL};
 static const subject subjects[] = {
     {bench_qkv, "one call", "three calls", false, false},
     {bench_block, "forward", "forward and backward", false, true},
@@ -22,14 +22,15 @@ static const subject subjects[] = {
     {bench_determinism, "off", "on", true, false},
     {bench_step, "one graph", "its calls", true, true},
     {bench_latency, "by flag", "by event", true, false},
+    {bench_gemm, NULL, NULL, false, false}, // prints columns of its own
 };
-enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3, SUBJECT_STEP = 6 };
+enum { SUBJECT_NONE = -1, SUBJECT_TRUNK = 3, SUBJECT_STEP = 6, SUBJECT_GEMM = 8 };
 
-enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES };
+enum { KEY_REPEAT = CLI_KEY_OWN, KEY_SEED, KEY_JSON, KEY_DIM, KEY_HEADS, KEY_SEQ, KEY_SAMPLES, KEY_FILTER };
 
 static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "Measurement:", 2},
-    {"repeat", KEY_REPEAT, "COUNT", 0, "Samples of each time (default 101 on a GPU, 11 on the host)", 2},
+    {"repeat", KEY_REPEAT, "COUNT", 0, "Samples of each time (default 101 on a GPU, 11 on the host; of gemm 21)", 2},
     {"seed", KEY_SEED, "NUMBER", 0, "Of the data (default 1)", 2},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of a table", 2},
     {NULL, 0, NULL, 0, "What trunk and step are timed on:", 3},
@@ -37,6 +38,8 @@ static const struct argp_option own_options[] = {
     {"heads", KEY_HEADS, "NUMBER", 0, "Heads of trunk; divides --dim (default 8)", 3},
     {"seq", KEY_SEQ, "NUMBER", 0, "Tokens of a sample of trunk (default 64)", 3},
     {"samples", KEY_SAMPLES, "NUMBER", 0, "Samples of a call (default 64 for trunk, 256 for step)", 3},
+    {NULL, 0, NULL, 0, "What gemm is timed on:", 4},
+    {"filter", KEY_FILTER, "GLOB", 0, "Only problems with such names, such as 'block/*'", 4},
     {0},
 };
 
@@ -78,6 +81,11 @@ static const char doc[] =
     "`launches', of as many kernels that do nothing in one graph. Both are measured in the same run; 100 % is at the "
     "floor.\n"
     "\n"
+    "gemm: the problems of `tlob tune', each in one run by what cublas_classic and cublaslt choose by themselves, by the "
+    "policy, by the method that --table has for it (where it has none, or without --table, by the policy), and by the "
+    "best of all methods that a pre-pass has found. Shown are the least times, and what share of the tuned time it would "
+    "take to touch every byte once at the speed of a copy, and to launch a kernel that does nothing.\n"
+    "\n"
     "On a GPU each is timed with events, `stream' where calls are issued from the host one after the other, and "
     "`graph' where they are captured once and replayed. Each sample is the mean of several calls; those that are "
     "compared take turns. Shown are the median and, in brackets, the quartiles. With --device host the clock is read "
@@ -92,14 +100,34 @@ static error_t parse_trunk(struct argp_state *state, const char *option, const c
     return 0;
 }
 
-static void check_options(const struct argp_state *state, const bench_options *options) {
-    if (options->subject == SUBJECT_NONE)
-        argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism, step or latency");
-    else if (options->samples && options->subject != SUBJECT_TRUNK && options->subject != SUBJECT_STEP)
+// Options of some subjects alone.
+static void check_subject(const struct argp_state *state, const bench_options *options) {
+    if (options->samples && options->subject != SUBJECT_TRUNK && options->subject != SUBJECT_STEP)
         argp_error(state, "--samples is for `trunk' and `step', and not for `%s'", subject_names[options->subject]);
-    else if (options->of_trunk && options->subject != SUBJECT_TRUNK)
+    if (options->of_trunk && options->subject != SUBJECT_TRUNK)
         argp_error(state, "%s is for `trunk', and not for `%s'", options->of_trunk, subject_names[options->subject]);
-    else if (tlob_mha_shape_check(&options->trunk))
+    if (options->filter && options->subject != SUBJECT_GEMM)
+        argp_error(state, "--filter is for `gemm', and not for `%s'", subject_names[options->subject]);
+}
+
+// `gemm` holds the table against the policy: the context has the one without the other.
+static void take_table(const struct argp_state *state, bench_options *options) {
+    tlob_context_params *params = &options->context.params;
+    if (params->policy.kind == TLOB_POLICY_TUNED)
+        argp_error(state, "--policy tuned: `gemm' holds the methods of --table against another policy");
+    options->table = params->table_path;
+    params->table_path = NULL;
+    if (!params->policy.kind)
+        params->policy = cli_default_policy(params->memory);
+}
+
+static void check_options(const struct argp_state *state, bench_options *options) {
+    if (options->subject == SUBJECT_NONE)
+        argp_error(state, "say what to time: qkv, block, call, trunk, bias, determinism, step, latency or gemm");
+    check_subject(state, options);
+    if (options->subject == SUBJECT_GEMM)
+        take_table(state, options);
+    if (tlob_mha_shape_check(&options->trunk))
         argp_error(state, "%s", tlob_last_error()->message);
 }
 
@@ -126,6 +154,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return parse_trunk(state, "--seq", arg, &options->trunk.seq);
     case KEY_SAMPLES:
         options->samples = cli_integer(state, "--samples", arg, 1, INT32_MAX);
+        return 0;
+    case KEY_FILTER:
+        options->filter = arg;
         return 0;
     case ARGP_KEY_ARG:
         if (options->subject != SUBJECT_NONE)
@@ -199,9 +230,10 @@ static void describe(bench *b, cJSON *json) {
                b->floors.bytes_us / 1e3, b->floors.kernel_us);
     if (!b->cuda)
         printf("Timed on the host by the clock: this says nothing about a GPU.\n");
-    printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio%s\n", "what", "N", "mode",
-           subjects[b->options->subject].first, subjects[b->options->subject].second,
-           b->floors.bytes_us > 0 ? "  shares of the floors" : "");
+    if (subjects[b->options->subject].first)
+        printf("%-12s %7s  %-6s  %s, then %s: median [quartiles] in us  ratio%s\n", "what", "N", "mode",
+               subjects[b->options->subject].first, subjects[b->options->subject].second,
+               b->floors.bytes_us > 0 ? "  shares of the floors" : "");
 }
 
 static int run_bench(bench *b) {
@@ -212,6 +244,7 @@ static int run_bench(bench *b) {
         return CLI_FAILED;
     cJSON *json = b->options->json ? cJSON_CreateObject() : NULL;
     describe(b, json);
+    b->json = json;
     if (json)
         b->rows = cJSON_AddArrayToObject(json, "results");
     bool good = what->run(b);

@@ -16,6 +16,7 @@ typedef struct bench_options {
     tlob_mha_shape trunk; // what `trunk` is timed on,
     int64_t samples;      // of `trunk` and of `step`; 0: not given
     const char *of_trunk; // the last option given for `trunk` alone, or NULL
+    const char *filter, *table; // of `gemm`, or NULL
 } bench_options;
 
 // What bounds a work from below on the device at hand. bench_floor.c measures both.
@@ -36,7 +37,7 @@ typedef struct bench {
     bench_cuda *cuda; // NULL on a host context
     tlob_stream *stream;
     bench_floors floors; // of the subjects that are held against them, on a GPU
-    cJSON *rows;
+    cJSON *json, *rows;  // what is printed, and its results; NULL with a table
 } bench;
 
 // Microseconds.
@@ -90,6 +91,7 @@ bool bench_compare_floors(const bench *b, const char *what, int64_t n, const ben
 tlob_buffer *bench_data(const bench *b, int64_t count, uint32_t salt);
 
 // The subjects, each in a file of its own: they measure and report. False after printing why.
+bool bench_gemm(bench *b);
 bool bench_qkv(bench *b);
 bool bench_block(bench *b);
 bool bench_call(bench *b);

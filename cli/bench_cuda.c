@@ -10,6 +10,10 @@
 struct bench_cuda {
     cudaStream_t stream;
     cudaEvent_t begin, end;
+    cudaEvent_t *events; // of bench_graph_time: begin and end of each graph
+    int n_events;
+    void *flush; // what is written to make the L2 cache cold
+    size_t flush_bytes;
 };
 
 static bool check(cudaError_t code, const char *call) {
@@ -37,6 +41,10 @@ void bench_cuda_close(bench_cuda **cuda) {
         cudaEventDestroy((*cuda)->begin);
     if ((*cuda)->end)
         cudaEventDestroy((*cuda)->end);
+    for (int i = 0; i < (*cuda)->n_events; i++)
+        cudaEventDestroy((*cuda)->events[i]);
+    free((*cuda)->events);
+    cudaFree((*cuda)->flush);
     if ((*cuda)->stream)
         cudaStreamDestroy((*cuda)->stream);
     free(*cuda);
@@ -178,6 +186,104 @@ bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *w
     if (graph)
         cudaGraphDestroy(graph);
     return good;
+}
+
+// --- graphs that are kept ---
+
+struct bench_graph {
+    cudaGraphExec_t exec;
+    int calls;
+};
+
+bool bench_graph_open(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls, bench_graph **graph) {
+    *graph = calloc(1, sizeof **graph);
+    if (!*graph) {
+        cli_error("out of memory");
+        return false;
+    }
+    (*graph)->calls = calls;
+    (*graph)->exec = capture(cuda, stream, work, calls);
+    return (*graph)->exec != NULL;
+}
+
+void bench_graph_close(bench_graph **graph) {
+    if (!*graph)
+        return;
+    if ((*graph)->exec)
+        cudaGraphExecDestroy((*graph)->exec);
+    free(*graph);
+    *graph = NULL;
+}
+
+static bool reserve_events(bench_cuda *cuda, int count) {
+    if (count <= cuda->n_events)
+        return true;
+    cudaEvent_t *events = realloc(cuda->events, (size_t)count * sizeof *events);
+    if (!events) {
+        cli_error("out of memory");
+        return false;
+    }
+    cuda->events = events;
+    for (; cuda->n_events < count; cuda->n_events++)
+        if (!check(cudaEventCreate(&events[cuda->n_events]), "cudaEventCreate"))
+            return false;
+    return true;
+}
+
+static bool reserve_flush(bench_cuda *cuda) {
+    int device, bytes = 0;
+    if (cuda->flush)
+        return true;
+    if (!check(cudaGetDevice(&device), "cudaGetDevice") ||
+        !check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute"))
+        return false;
+    cuda->flush_bytes = bytes > 0 ? 2 * (size_t)bytes : 1;
+    return check(cudaMalloc(&cuda->flush, cuda->flush_bytes), "cudaMalloc");
+}
+
+// A first graph keeps the device busy while the host enqueues the ones that count; the write does where they are cold.
+static bool enqueue_samples(bench_cuda *cuda, bench_graph *const *graphs, int count, bool cold) {
+    if (!cold && !check(cudaGraphLaunch(graphs[0]->exec, cuda->stream), "cudaGraphLaunch"))
+        return false;
+    for (int i = 0; i < count; i++)
+        if ((cold && !check(cudaMemsetAsync(cuda->flush, 0, cuda->flush_bytes, cuda->stream), "cudaMemsetAsync")) ||
+            !check(cudaEventRecord(cuda->events[2 * i], cuda->stream), "cudaEventRecord") ||
+            !check(cudaGraphLaunch(graphs[i]->exec, cuda->stream), "cudaGraphLaunch") ||
+            !check(cudaEventRecord(cuda->events[2 * i + 1], cuda->stream), "cudaEventRecord"))
+            return false;
+    return check(cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+}
+
+bool bench_graph_time(bench_cuda *cuda, bench_graph *const *graphs, int count, bool cold, double *us) {
+    if (!count)
+        return true;
+    if (!reserve_events(cuda, 2 * count) || (cold && !reserve_flush(cuda)) ||
+        !enqueue_samples(cuda, graphs, count, cold))
+        return false;
+    for (int i = 0; i < count; i++) {
+        float ms = 0;
+        if (!check(cudaEventElapsedTime(&ms, cuda->events[2 * i], cuda->events[2 * i + 1]), "cudaEventElapsedTime"))
+            return false;
+        us[i] = 1e3 * (double)ms / graphs[i]->calls;
+    }
+    return true;
+}
+
+// --- single calls, and copies ---
+
+bool bench_cuda_time_call(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, tlob_status *status,
+                          double *us) {
+    float ms = 0;
+    *status = TLOB_OK;
+    if (!check(cudaEventRecord(cuda->begin, cuda->stream), "cudaEventRecord"))
+        return false;
+    *status = work->enqueue(work->user, stream);
+    if (!check(cudaEventRecord(cuda->end, cuda->stream), "cudaEventRecord") ||
+        !check(cudaEventSynchronize(cuda->end), "cudaEventSynchronize") ||
+        !check(cudaEventElapsedTime(&ms, cuda->begin, cuda->end), "cudaEventElapsedTime"))
+        return false;
+    *us = 1e3 * (double)ms;
+    return true;
 }
 
 static bool time_copy(bench_cuda *cuda, char *from, char *to, size_t bytes, float *ms) {

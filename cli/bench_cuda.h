@@ -51,6 +51,22 @@ void bench_cuda_unmap(void *host);
 // The kernels, copies and fills of a call that is warm, as a graph of it has them. False after printing why.
 bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int *kernels);
 
+// Calls of one work, captured once, to be timed as often as is wanted.
+typedef struct bench_graph bench_graph;
+
+// The work must be warm. False after printing why; bench_graph_close is due in both cases.
+bool bench_graph_open(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls, bench_graph **graph);
+void bench_graph_close(bench_graph **graph);
+
+// One sample of each graph in us[], in microseconds a call, one right after the other, so that the device never waits
+// for the host. Cold: each after twice the L2 cache's size was written elsewhere. False after printing why.
+bool bench_graph_time(bench_cuda *cuda, bench_graph *const *graphs, int count, bool cold, double *us);
+
+// Microseconds between the events around one call from the host; what the work returned. False after printing why the
+// device did not answer.
+bool bench_cuda_time_call(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, tlob_status *status,
+                          double *us);
+
 // Bytes a microsecond that a copy on the device reads and writes, together: the best of some. False after printing why.
 bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us);
 

@@ -42,6 +42,28 @@ bool bench_cuda_count(bench_cuda *cuda, tlob_stream *stream, const bench_work *w
     return false;
 }
 
+bool bench_graph_open(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, int calls, bench_graph **graph) {
+    (void)cuda, (void)stream, (void)work, (void)calls;
+    *graph = NULL;
+    return false;
+}
+
+void bench_graph_close(bench_graph **graph) {
+    (void)graph;
+}
+
+bool bench_graph_time(bench_cuda *cuda, bench_graph *const *graphs, int count, bool cold, double *us) {
+    (void)cuda, (void)graphs, (void)count, (void)cold, (void)us;
+    return false;
+}
+
+bool bench_cuda_time_call(bench_cuda *cuda, tlob_stream *stream, const bench_work *work, tlob_status *status,
+                          double *us) {
+    (void)cuda, (void)stream, (void)work, (void)us;
+    *status = TLOB_ERR_NOT_BUILT;
+    return false;
+}
+
 bool bench_cuda_copy_speed(bench_cuda *cuda, double *bytes_per_us) {
     (void)cuda, (void)bytes_per_us;
     return false;

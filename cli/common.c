@@ -151,6 +151,11 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
 
 const struct argp cli_context_argp = {.options = context_options, .parser = parse_context};
 
+tlob_policy cli_default_policy(tlob_memory memory) {
+    return memory == TLOB_MEMORY_HOST ? (tlob_policy){.kind = TLOB_POLICY_FIXED, .backend = "cpu_ref"}
+                                      : (tlob_policy){.kind = TLOB_POLICY_THRESHOLD};
+}
+
 static void print_log(void *user, tlob_log_level level, const char *line) {
     (void)user;
     (void)level;

@@ -52,6 +52,10 @@ extern const struct argp cli_context_argp;
 // Sets memory and device to what --device says; a usage error where it is none.
 void cli_device(const struct argp_state *state, const char *text, tlob_context_params *params);
 
+// The policy of a context of `memory` where nothing says otherwise: for commands that compare with it, whatever the
+// environment has.
+tlob_policy cli_default_policy(tlob_memory memory);
+
 // Makes the context that the options ask for; NULL after printing why not. Without a GPU the one line names
 // `--device host`. Lines of the library's log go to standard error.
 tlob_context *cli_context_create(const cli_context_options *options);
@@ -80,5 +84,6 @@ int cli_report(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 int cli_table(int argc, char **argv);
 int cli_train(int argc, char **argv);
+int cli_tune(int argc, char **argv);
 
 #endif

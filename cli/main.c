@@ -23,6 +23,7 @@ static const struct {
     {"eval", cli_eval, "evaluate a trained block"},
     {"parity", cli_parity, "compare every backend with the oracle"},
     {"bench", cli_bench, "time matrix products and the block"},
+    {"tune", cli_tune, "measure the methods of products, and write a table of the best"},
     {"report", cli_report, "draw what bench, train and a model say, into one HTML file"},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)

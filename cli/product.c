@@ -1,9 +1,12 @@
 #include "cli/product.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -64,78 +67,128 @@ static const struct argp_option product_options[] = {
     {0},
 };
 
-static void parse_epilogue(struct argp_state *state, const char *arg, tlob_gemm *gemm) {
-    const char *names[TLOB_EPILOGUE_COUNT + 1] = {NULL};
-    for (int i = 0; i < TLOB_EPILOGUE_COUNT; i++)
-        names[i] = tlob_epilogue_get_traits((tlob_epilogue)i)->name;
-    gemm->epilogue = (tlob_epilogue)cli_choice(state, "--epilogue", arg, names);
+// --- words ---
+
+// The value of an option or of a size, and where it is said what is wrong with it.
+typedef struct word {
+    const char *option, *text;
+    char *why;
+    size_t size;
+} word;
+
+static bool take_integer(const word *w, int64_t least, int64_t *value) {
+    char *end;
+    errno = 0;
+    long long number = strtoll(w->text, &end, 10);
+    if (errno || end == w->text || *end || isspace((unsigned char)*w->text) || number < least) {
+        snprintf(w->why, w->size, "%s: '%.60s' is not a whole number from %" PRId64 " to %" PRId64, w->option, w->text,
+                 least, INT64_MAX);
+        return false;
+    }
+    *value = number;
+    return true;
 }
 
-static void parse_layout(struct argp_state *state, int index, const char *arg, cli_product_options *options) {
-    *(int64_t *)(void *)((char *)options + layout_fields[index].offset) =
-        cli_integer(state, layout_fields[index].option, arg, layout_fields[index].least, INT64_MAX);
+static bool take_float(const word *w, float *value) {
+    const double limit = 1e30;
+    char *end;
+    errno = 0;
+    double number = strtod(w->text, &end);
+    if (errno || end == w->text || *end || isspace((unsigned char)*w->text) ||
+        !(number >= -limit && number <= limit)) {
+        snprintf(w->why, w->size, "%s: '%.60s' is not a number from %g to %g", w->option, w->text, -limit, limit);
+        return false;
+    }
+    *value = (float)number;
+    return true;
 }
 
-static error_t parse_option(int key, const char *arg, struct argp_state *state, cli_product_options *options) {
+static bool take_epilogue(const word *w, tlob_epilogue *epilogue) {
+    char list[256] = "";
+    for (int i = 0; i < TLOB_EPILOGUE_COUNT; i++) {
+        const char *name = tlob_epilogue_get_traits((tlob_epilogue)i)->name;
+        *epilogue = (tlob_epilogue)i;
+        if (!strcmp(w->text, name))
+            return true;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", name);
+    }
+    snprintf(w->why, w->size, "%s: '%.60s' is not one of: %s", w->option, w->text, list);
+    return false;
+}
+
+bool cli_product_take(cli_product_options *options, int key, const char *option, const char *text, char *why,
+                      size_t size) {
+    const word w = {option, text, why, size};
     tlob_gemm *gemm = &options->gemm;
+    options->given = true;
     switch (key) {
     case KEY_TRANSA:
         gemm->transa = TLOB_OP_T;
-        return 0;
+        return true;
     case KEY_TRANSB:
         gemm->transb = TLOB_OP_T;
-        return 0;
+        return true;
     case KEY_BATCH:
-        gemm->batch = cli_integer(state, "--batch", arg, 0, INT64_MAX);
-        return 0;
+        return take_integer(&w, 0, &gemm->batch);
     case KEY_EPILOGUE:
-        parse_epilogue(state, arg, gemm);
-        return 0;
+        return take_epilogue(&w, &gemm->epilogue);
     case KEY_ALPHA:
-        gemm->alpha = (float)cli_number(state, "--alpha", arg, -1e30, 1e30);
-        return 0;
+        return take_float(&w, &gemm->alpha);
     case KEY_BETA:
-        gemm->beta = (float)cli_number(state, "--beta", arg, -1e30, 1e30);
-        return 0;
+        return take_float(&w, &gemm->beta);
     default:
-        if (key < KEY_LDA || key >= KEY_LDA + FIELDS)
-            return ARGP_ERR_UNKNOWN;
-        parse_layout(state, key - KEY_LDA, arg, options);
-        return 0;
+        return take_integer(&w, layout_fields[key - KEY_LDA].least,
+                            (int64_t *)(void *)((char *)options + layout_fields[key - KEY_LDA].offset));
     }
 }
 
-// Nothing is given yet.
-static void begin(cli_product_options *options) {
-    *options = (cli_product_options){.gemm = tlob_gemm_init(1, 1, 1),
-                                     .stride_a = -1,
-                                     .stride_b = -1,
-                                     .stride_c = -1,
-                                     .stride_aux = -1,
-                                     .stride_bias = -1};
+bool cli_product_take_size(cli_product_options *options, unsigned index, const char *text, char *why, size_t size) {
+    static const char *const names[] = {"M", "N", "K"};
+    int64_t *sizes[] = {&options->gemm.m, &options->gemm.n, &options->gemm.k};
+    options->given = true;
+    if (index < 3)
+        return take_integer(&(word){names[index], text, why, size}, 0, sizes[index]);
+    snprintf(why, size, "unexpected argument '%.60s': three sizes M N K are enough", text);
+    return false;
+}
+
+// --- on the command line ---
+
+cli_product_options cli_product_begin(void) {
+    return (cli_product_options){.gemm = tlob_gemm_init(1, 1, 1),
+                                 .stride_a = -1,
+                                 .stride_b = -1,
+                                 .stride_c = -1,
+                                 .stride_aux = -1,
+                                 .stride_bias = -1};
 }
 
 static error_t parse_product(int key, char *arg, struct argp_state *state) {
     cli_product_options *options = state->input;
-    if (key == ARGP_KEY_INIT) {
-        begin(options);
+    char option[32], why[512];
+    if (key == ARGP_KEY_INIT)
+        *options = cli_product_begin();
+    for (const struct argp_option *o = product_options; o->name || o->doc; o++) {
+        if (!o->name || o->key != key)
+            continue;
+        snprintf(option, sizeof option, "--%s", o->name);
+        if (!cli_product_take(options, key, option, arg, why, sizeof why))
+            argp_error(state, "%s", why);
         return 0;
     }
-    error_t status = parse_option(key, arg, state, options);
-    options->given |= status == 0;
-    return status;
+    return key == ARGP_KEY_INIT ? 0 : ARGP_ERR_UNKNOWN;
 }
 
 const struct argp cli_product_argp = {.options = product_options, .parser = parse_product};
 
 void cli_product_size(struct argp_state *state, unsigned index, const char *arg, cli_product_options *options) {
-    static const char *const names[] = {"M", "N", "K"};
-    int64_t *sizes[] = {&options->gemm.m, &options->gemm.n, &options->gemm.k};
-    if (index >= 3)
-        argp_error(state, "unexpected argument '%s': three sizes M N K are enough", arg);
-    *sizes[index] = cli_integer(state, names[index], arg, 0, INT64_MAX);
-    options->given = true;
+    char why[512];
+    if (!cli_product_take_size(options, index, arg, why, sizeof why))
+        argp_error(state, "%s", why);
 }
+
+// --- the layout ---
 
 // A stride that was not given: one matrix after the other. One that does not fit is left to the library's own check of
 // the extents.
@@ -210,8 +263,7 @@ static bool counts(const tlob_gemm *gemm, int field) {
 
 // What the layout of a problem would be by default: its strides from the leading dimensions that it has.
 static tlob_gemm usual_layout(const tlob_gemm *gemm) {
-    cli_product_options packed, strides;
-    begin(&packed);
+    cli_product_options packed = cli_product_begin(), strides;
     packed.gemm = *gemm;
     strides = packed;
     strides.lda = gemm->lda;

@@ -31,7 +31,7 @@ static void expect_failure(const run_result *r, int status, const char *text, co
 // --- usage ---
 
 static const char *const commands[] = {"info", "explain", "synth", "features", "train", "eval", "parity", "bench",
-                                       "algorithms", "report", "table"};
+                                       "algorithms", "report", "table", "tune"};
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
 Test(cli, every_command_has_a_manual) {
@@ -121,7 +121,7 @@ static const misuse misuses[] = {
     {"algorithms a --make --policy threshold", "--policy: what --make chooses is for cublaslt"},
     {"algorithms a --make --policy fixed:cublas_classic", "--policy: what --make chooses is for cublaslt"},
     {"bench", "say what to time"},
-    {"bench gemm", "not one of: qkv, block, call, trunk, bias, determinism, step, latency"},
+    {"bench gem", "not one of: qkv, block, call, trunk, bias, determinism, step, latency, gemm"},
     {"bench qkv block", "unexpected argument 'block'"},
     {"bench qkv --repeat 0", "--repeat: '0'"},
     {"bench trunk --seq 0", "--seq: '0'"},
@@ -185,6 +185,8 @@ Test(cli, without_a_gpu_one_line_names_device_host) {
         "bench qkv",
         "bench block",
         "bench trunk",
+        "bench gemm",
+        "tune",
         "bench bias",
         "bench determinism",
         "bench step",

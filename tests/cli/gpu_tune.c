@@ -1,0 +1,52 @@
+// Tuning on a GPU, through the program.
+#include "run.h"
+
+#include <tlob/tlob.h>
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static void begin(void) {
+    int count = 0;
+    if (tlob_device_count(&count) || !count)
+        cr_skip_test("no GPU");
+    run_begin();
+}
+
+TestSuite(gpu_tune, .init = begin, .timeout = 280);
+
+Test(gpu_tune, a_table_is_written_and_every_method_is_right) {
+    const run_result *r = run_good("$T tune --filter 'block/*_256' --output t --measurements m");
+    cr_expect(strstr(r->out, "block/dw_qkv_256 "), "%s", r->out);
+    cr_expect(strstr(r->out, ", 0 of them wrong"), "%s%s", r->out, r->err);
+    cr_expect_str_eq(run_good("grep -c origin t")->out, "7\n");
+    cr_expect(strstr(run_good("$T explain 16 256 32 --batch 3 --stride-b 0 --policy tuned:strict --table t")->out,
+                     "backend "));
+    run_good("$T table verify t --device cuda");
+    run_end();
+}
+
+Test(gpu_tune, epilogues_and_batches_have_methods_that_are_right) {
+    const run_result *r = run_good("$T tune --filter 'epilogue/*/64x*' --repeat 5 --output t");
+    cr_expect(strstr(r->out, "10 problems, "), "%s", r->out);
+    r = run_good("$T tune --filter 'batch/one_*' --repeat 5 --merge-into t");
+    cr_expect(strstr(r->out, "8 problems, "), "%s", r->out);
+    cr_expect_str_eq(run_good("grep -c origin t")->out, "18\n");
+    run_end();
+}
+
+Test(gpu_tune, cold_times_decide_where_they_are_asked_for) {
+    run_good("$T tune --filter 'square/1024*' --cache cold --repeat 5 --measurements m && grep -q '\"cache\":\"cold\"' m");
+    run_end();
+}
+
+Test(gpu_tune, what_a_table_says_is_near_the_best) {
+    run_good("$T tune --filter 'square/[1-6]*' --output t");
+    const run_result *r = run_good("$T bench gemm --filter 'square/[1-6]*' --table t");
+    const char *worst = strstr(r->out, "worst tuned/best: ");
+    double ratio = 0;
+    cr_assert(worst && sscanf(worst, "worst tuned/best: %lf", &ratio) == 1, "%s", r->out);
+    cr_expect_lt(ratio, 1.15, "%s", r->out);
+    run_end();
+}
