@@ -166,8 +166,8 @@ typedef struct tlob_context tlob_context;
  * log tells how many of its entries are for this device and these libraries, and warns of the others.
  *
  * Ownership: free with tlob_context_destroy. Errors: ARGUMENT; SETTING; FILE of a table; NOT_BUILT without
- * CUDA; NO_DEVICE names the reason (no driver, driver older than the runtime, ordinal out of range); OUT_OF_MEMORY; BACKEND; CUDA. `*ctx` is NULL
- * after a failure.
+ * CUDA; NO_DEVICE names the reason (no driver, driver older than the runtime, ordinal out of range); OUT_OF_MEMORY;
+ * BACKEND; CUDA. `*ctx` is NULL after a failure.
  */
 TLOB_API tlob_status tlob_context_create(tlob_context **ctx, const tlob_context_params *params);
 
