@@ -293,10 +293,26 @@ static bool check_whole(tune_session *s, bool *checked, bool *failed) {
     return true;
 }
 
+// The first in the order is what the others are held against: its own check comes first, slow or not.
+static bool check_first(tune_session *s, bool *checked) {
+    for (int i = 0; i < s->count; i++) {
+        if (*s->methods[i].why)
+            continue;
+        if (interrupted(s) || !check_method(s, &s->methods[i], true))
+            return false;
+        checked[i] = true;
+        if (!*s->methods[i].why)
+            return true;
+    }
+    return true;
+}
+
 static bool settle_large(tune_session *s) {
     bool *checked = calloc((size_t)s->count + 1, sizeof *checked), failed = true, good = checked != NULL;
     if (!good)
         cli_error("out of memory");
+    good = good && check_first(s, checked);
+    drop_slow(s, PRE_FACTOR, 0);
     while (good && failed) {
         good = check_whole(s, checked, &failed);
         if (good && failed)
