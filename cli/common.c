@@ -83,7 +83,8 @@ static const struct argp_option context_options[] = {
      "threshold:64 on a GPU and fixed:cpu_ref on the host). `tlob explain' shows what a policy decides",
      1},
     {"table", KEY_TABLE, "FILE", 0,
-     "The table of what was measured, for the policy tuned (default: TLOB_TABLE, else that of the configuration file)", 1},
+     "The table of what was measured, for the policy tuned (default: TLOB_TABLE, else that of the configuration file)",
+     1},
     {"deterministic", KEY_DETERMINISTIC, "on|off", OPTION_ARG_OPTIONAL,
      "The same products give the same bits, on the same GPU model with the same libraries (default: "
      "TLOB_DETERMINISTIC, else off)",

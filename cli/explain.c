@@ -117,8 +117,10 @@ static tlob_status ask_device(const explain_options *options, answer *a) {
 static tlob_status resolve(const tlob_context_params *params, bool *fits, tlob_settings *settings, answer *a) {
     tlob_status status = tlob_settings_resolve(params, settings);
     bool tuned = settings->policy.kind == TLOB_POLICY_TUNED;
+    bool table_fits = tuned ? *settings->table_path != 0 : !params->table_path;
+    bool lacks = status == TLOB_ERR_ARGUMENT || status == TLOB_ERR_NOT_BUILT;
     *fits = !status;
-    if (status && ((tuned ? !*settings->table_path : params->table_path != NULL) || !settings->policy.kind || (status != TLOB_ERR_ARGUMENT && status != TLOB_ERR_NOT_BUILT)))
+    if (status && !(lacks && table_fits && settings->policy.kind))
         return status;
     if (status)
         snprintf(a->algorithm, sizeof a->algorithm, "not known: %s", tlob_last_error()->message);

@@ -41,8 +41,8 @@ static const char doc[] =
     "read or an entry is rejected.\n"
     "\n"
     "verify exits with 1 if an entry is rejected or, with --device, if one that is for this device and these libraries "
-    "cannot be done as it says or gives a wrong result: each is run between guards, on outputs full of NaN, and compared "
-    "with the oracle.";
+    "cannot be done as it says or gives a wrong result: each is run between guards, on outputs full of NaN, and "
+    "compared with the oracle.";
 
 static const struct argp_child children[] = {{&cli_product_argp, 0, NULL, 2}, {0}};
 

@@ -9,7 +9,8 @@ const tlob_device_info tlob_host_device = {.name = "host"};
 
 tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows) {
     if (policy->table && policy->kind != TLOB_POLICY_TUNED)
-        return tlob_fail(TLOB_ERR_ARGUMENT, "policy", "it has a table, which no other kind than TLOB_POLICY_TUNED reads");
+        return tlob_fail(TLOB_ERR_ARGUMENT, "policy",
+                         "it has a table, which no other kind than TLOB_POLICY_TUNED reads");
     switch (policy->kind) {
     case TLOB_POLICY_DEFAULT:
         return TLOB_OK;

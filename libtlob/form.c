@@ -140,7 +140,7 @@ static tlob_gemm_operands member(const tlob_gemm *g, const tlob_gemm_operands *x
     if (t->writes_bgrad)
         one.bgrad += b * g->stride_bias;
     if (t->reads_aux || t->writes_aux)
-        one.aux = (char *)x->aux + (t->aux_is_mask ? b * g->stride_aux / 8 : b * g->stride_aux * (int64_t)sizeof(float));
+        one.aux = t->aux_is_mask ? (char *)x->aux + b * g->stride_aux / 8 : (char *)((float *)x->aux + b * g->stride_aux);
     return one;
 }
 

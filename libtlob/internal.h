@@ -303,8 +303,8 @@ void tlob_choice_tell(const tlob_method *method, const tlob_backend_ops *ops, tl
 tlob_status tlob_policy_check(const tlob_policy *policy, tlob_rows rows);
 
 /**
- * The method by which `ctx` does `gemm`: whole on the backend `name`, or where that is NULL what the policy decides, with
- * the entry of a table that says so, or NULL. Returns the backend's index, or -1 after an error: where `*entry` is not
+ * The method by which `ctx` does `gemm`: whole on the backend `name`, or where that is NULL what the policy decides,
+ * with the entry of a table that says so, or NULL. Returns the backend's index, or -1 after an error: where `*entry` is not
  * NULL, because the context lacks its backend.
  */
 int tlob_choose(const tlob_context *ctx, const char *name, const tlob_gemm *gemm, bool aligned, tlob_method *method,
@@ -344,8 +344,8 @@ tlob_status tlob_tuned_decide(const tlob_policy *policy, const tlob_device_info 
                               size_t size);
 
 /**
- * What an entry says cannot be done here, as the last error tells: by the policy's rule for misses another method, without
- * a configuration, and the reason. Errors: POLICY, of a strict policy.
+ * What an entry says cannot be done here, as the last error tells: by the policy's rule for misses another method,
+ * without a configuration, and the reason. Errors: POLICY, of a strict policy.
  */
 tlob_status tlob_tuned_miss(const tlob_context *ctx, const tlob_gemm *gemm, const tlob_table_entry *entry,
                             tlob_method *method, char *reason, size_t size);

@@ -218,8 +218,8 @@ static tlob_status take_method(const tlob_context *ctx, int index, const tlob_ge
     const char *why = tlob_form_unsupported(ops, ctx->settings.deterministic, c->form, &c->gemm, x);
     if (!why)
         return TLOB_OK;
-    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s", why,
-                             c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
+    return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, &c->gemm, "%s; choose another %s",
+                             why, c->insisted ? "method" : "backend by the policy or tlob_gemm_run_on");
 }
 
 /* What the table says cannot be done here, as the last error tells. That is logged and counted, and then the policy's

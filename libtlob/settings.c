@@ -199,12 +199,12 @@ static tlob_status resolve_table(const sources *from, tlob_settings *settings) {
     }
     if (w.text)
         return tlob_fail(w.name ? TLOB_ERR_SETTING : TLOB_ERR_ARGUMENT, w.name ? w.name : "table_path",
-                         "the table '%s' is for policy tuned, and the policy is %s (%s): set the policy to tuned, or leave "
-                         "the table out", w.text, name, tlob_origin_name(settings->policy_origin));
+                         "the table '%s' is for policy tuned, and the policy is %s (%s): set the policy to tuned, or "
+                         "leave the table out", w.text, name, tlob_origin_name(settings->policy_origin));
     if (tuned && !policy->table)
-        return tlob_fail(settings->policy_origin == TLOB_ORIGIN_ARGUMENT ? TLOB_ERR_ARGUMENT : TLOB_ERR_SETTING, "policy",
-                         "%s (%s) needs a table of what was measured: name it by table_path, --table, TLOB_TABLE or "
-                         "\"table\" in the configuration file", name, tlob_origin_name(settings->policy_origin));
+        return tlob_fail(settings->policy_origin == TLOB_ORIGIN_ARGUMENT ? TLOB_ERR_ARGUMENT : TLOB_ERR_SETTING,
+                         "policy", "%s (%s) needs a table of what was measured: name it by table_path, --table, "
+                         "TLOB_TABLE or \"table\" in the configuration file", name, tlob_origin_name(settings->policy_origin));
     return TLOB_OK;
 }
 

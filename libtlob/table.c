@@ -411,8 +411,8 @@ bool tlob_table_foreign(const tlob_table_entry *entry, const tlob_device_info *d
         return false;
     if (!same_device(o, device->name, device->sm, device->multiprocessors))
         snprintf(text, size,
-                 "it is of '%.60s' (sm_%d, %d multiprocessors), and this device is '%.60s' (sm_%d, %d)", o->device, o->sm, o->multiprocessors, device->name, device->sm,
-                 device->multiprocessors);
+                 "it is of '%.60s' (sm_%d, %d multiprocessors), and this device is '%.60s' (sm_%d, %d)", o->device,
+                 o->sm, o->multiprocessors, device->name, device->sm, device->multiprocessors);
     else if (!is_library_here(entry, version))
         snprintf(text, size, "it is of %s '%s', and this process has '%s'", entry->method.backend, o->library, version);
     return true;

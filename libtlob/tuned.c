@@ -22,8 +22,8 @@ static void warn_of_others(const tlob_context *ctx, const tlob_table *table, int
         const tlob_table_entry *entry = &table->kept.list[i]->entry;
         char why[300];
         if (tlob_table_foreign(entry, tlob_context_device_info(ctx), why, sizeof(why))) {
-            tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %" PRId64 " entries do not count here, the first: %s%s%s", foreign,
-                     entry->source, *entry->source ? ": " : "", why);
+            tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %" PRId64 " entries do not count here, the first: %s%s%s",
+                     foreign, entry->source, *entry->source ? ": " : "", why);
             return;
         }
     }
@@ -122,6 +122,6 @@ void tlob_tuned_warn(tlob_context *ctx, const tlob_table_entry *entry) {
     if (atomic_exchange(&ctx->refusals[rank], 1))
         return;
     tlob_method_print(&entry->method, method, sizeof(method));
-    tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %s (%s) is refused, and its product a miss: %s", source_of(entry), method,
-             tlob_last_error()->message);
+    tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %s (%s) is refused, and its product a miss: %s", source_of(entry),
+             method, tlob_last_error()->message);
 }

@@ -313,7 +313,7 @@ static tlob_status check(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm
     return TLOB_OK;
 }
 
-/** Whether a candidate passes. Sets plan->algo. A failure is none of the candidate's: the next would be another answer. */
+/** Whether a candidate passes. Sets plan->algo. A failure is none of its own: the next would be another answer. */
 static tlob_status try(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm, tlob_algo_config *config,
                        bool *passed) {
     const char *why = NULL;

@@ -23,16 +23,16 @@ static void expect_failure(const run_result *r, int status, const char *text) {
 // What the backend `test` does to what the oracle has computed.
 typedef enum fault {
     RIGHT,
-    TOO_LARGE,       // by 1 %
-    ONE_ELEMENT,     // off by 0.1 in the middle
-    NOT_WRITTEN,     // the last element
-    BEYOND,          // one element past D
-    BEFORE,          // one element before D
-    IN_THE_GAP,      // of ldc
-    MASK,            // one bit
-    SUMS,            // an element of bgrad
-    AUX,             // an element of aux
-    REFUSED,         // by a status
+    TOO_LARGE,   // by 1 %
+    ONE_ELEMENT, // off by 0.1 in the middle
+    NOT_WRITTEN, // the last element
+    BEYOND,      // one element past D
+    BEFORE,      // one element before D
+    IN_THE_GAP,  // of ldc
+    MASK,        // one bit
+    SUMS,        // an element of bgrad
+    AUX,         // an element of aux
+    REFUSED,     // by a status
 } fault;
 
 static struct {
@@ -40,8 +40,8 @@ static struct {
     tlob_stream *stream, *oracle;
     fault fault;
     double now, cost[2][TLOB_FORM_COUNT]; // microseconds of a product of cpu_ref and of test, in each form
-    double noise;                          // up to this share more
-    unsigned state;                        // of the noise
+    double noise;                         // up to this share more
+    unsigned state;                       // of the noise
     int64_t products, interrupt_after, cheap_after;
     volatile sig_atomic_t interrupted;
     tune_lab lab;
@@ -523,8 +523,9 @@ Test(tune, the_program_writes_a_table_that_a_policy_reads) {
                      "cpu_ref"));
     r = run_good("$T bench gemm --device host --filter 'block/o_64' --repeat 3 --table t");
     cr_expect(strstr(r->out, "1 problems, 0 of them in the table"), "%s", r->out);
-    r = run_good("$T bench gemm --device host --filter 'block/o_64' --repeat 3 --json > b && $T report --bench b --out r; "
-                 "test -e r/bench1.csv && cat b");
+    r = run_good(
+        "$T bench gemm --device host --filter 'block/o_64' --repeat 3 --json > b && $T report --bench b --out r; "
+        "test -e r/bench1.csv && cat b");
     cr_expect(strstr(r->out, "\"worst_problem\":\t\"block/o_64\""), "%s", r->out);
 }
 

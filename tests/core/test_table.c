@@ -602,6 +602,7 @@ Test(table, deep_nesting_is_refused) {
 Test(table, there_is_a_limit_to_entries, .timeout = 60) {
     enum { MOST = 65536 };
     char *text = malloc((size_t)MOST * 3 + 200), *end = text;
+    cr_assert(text);
     for (int more = 0; more < 2; more++) {
         tlob_table *table = NULL;
         tlob_table_report report;

@@ -269,7 +269,7 @@ Test(configurations, a_warm_call_with_a_pick_is_one_call) {
     cr_assert_eq(stats.plan_misses, 1);
 }
 
-/* What a configuration needs of the workspace is the check's to say, for this problem: a field of another's does no harm. */
+/* What a configuration needs of the workspace is for the check to say: a field from another problem does no harm. */
 Test(configurations, the_workspace_is_what_the_check_says) {
     tlob_gemm g = problem();
     const proposals *all = propose(g, operands);

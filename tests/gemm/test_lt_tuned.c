@@ -43,6 +43,7 @@ static void open_tuned(bool strict, tlob_switch deterministic) {
     params.policy = (tlob_policy){.kind = TLOB_POLICY_TUNED, .table = table, .strict = strict};
     params.deterministic = deterministic;
     params.log = count_warning;
+    params.log_level = TLOB_LOG_WARN;
     params.backends = rows;
     params.n_backends = 1;
     cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_OK, "%s", tlob_last_error()->message);

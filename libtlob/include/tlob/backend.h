@@ -85,8 +85,8 @@ typedef struct tlob_lane_plan {
  * is then used and nothing else is tried.
  *
  * `*memo` is the backend's to use or to ignore: NULL, or what the slot left there when this lane last ran this very
- * problem with this pick, whose operands may have been others. So a backend finds the plan that it made without looking it up. The core
- * may forget it at any time and frees nothing: what it points to belongs to the lane.
+ * problem with this pick, whose operands may have been others. So a backend finds the plan that it made without looking
+ * it up. The core may forget it at any time and frees nothing: what it points to belongs to the lane.
  */
 #define TLOB_GEMM_FN(name)                                                                                             \
     tlob_status name(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,                              \

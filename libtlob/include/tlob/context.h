@@ -102,8 +102,8 @@ typedef struct tlob_context_params {
                                     first time that a stream sees a pointer */
     const char *config_path;   /**< of the configuration file, or NULL */
     const char *trace_path;    /**< of the file that gets a JSON line for each product, or NULL */
-    const char *table_path;    /**< of the table that policy `tuned` reads, or NULL. A policy that is none, and comes from no
-                                    place above this one, is an error */
+    const char *table_path;    /**< of the table that policy `tuned` reads, or NULL; with another policy an error, unless
+                                    that comes from a place before the table's */
     tlob_switch deterministic; /**< on: the same problem gives the same bits, on the same device model, with the same
                                     vendor library, workspace and alignment of operands (docs/determinism.md); a
                                     backend whose caps do not promise that is then unsupported */
@@ -162,12 +162,12 @@ typedef struct tlob_context tlob_context;
  * Makes a context, its backends and its default stream. Blocking: on CUDA this starts the device's primary context,
  * which takes on the order of a second the first time. The caller's current CUDA device is as it was on return.
  *
- * Where the policy is `tuned` and names no table itself, the one at table_path is read and belongs to the context. The log
- * tells how many of its entries are for this device and these libraries, and warns of the others.
+ * Where the policy is `tuned` and names no table itself, the one at table_path is read and belongs to the context. The
+ * log tells how many of its entries are for this device and these libraries, and warns of the others.
  *
- * Ownership: free with tlob_context_destroy. Errors: ARGUMENT; SETTING; FILE of a table; NOT_BUILT without CUDA; NO_DEVICE names the
- * reason (no driver, driver older than the runtime, ordinal out of range); OUT_OF_MEMORY; BACKEND; CUDA. `*ctx` is NULL
- * after a failure.
+ * Ownership: free with tlob_context_destroy. Errors: ARGUMENT; SETTING; FILE of a table; NOT_BUILT without
+ * CUDA; NO_DEVICE names the reason (no driver, driver older than the runtime, ordinal out of range); OUT_OF_MEMORY;
+ * BACKEND; CUDA. `*ctx` is NULL after a failure.
  */
 TLOB_API tlob_status tlob_context_create(tlob_context **ctx, const tlob_context_params *params);
 

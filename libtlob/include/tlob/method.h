@@ -1,4 +1,4 @@
-/** Methods: the ways in which one and the same matrix product can be done, to choose from, to compare, and to insist on. */
+/** Methods: the ways in which one matrix product can be done, to choose from, to compare, and to insist on. */
 #ifndef TLOB_METHOD_H
 #define TLOB_METHOD_H
 

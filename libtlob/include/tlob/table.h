@@ -66,8 +66,8 @@ TLOB_API tlob_status tlob_table_parse(const char *path, const char *text, size_t
                                       tlob_table_report *report);
 
 /**
- * Adds an entry, or replaces the one for the same problem and device, of the same release: of libraries that are the same
- * from their last blank on, such as "cuBLAS 13.1.0" and "cuBLASLt 13.1.0". The problem is kept as tlob_table_problem
+ * Adds an entry, or replaces the one for the same problem and device, of the same release: of libraries that are the
+ * same from their last blank on, such as "cuBLAS 13.1.0" and "cuBLASLt 13.1.0". The problem is kept as tlob_table_problem
  * gives it, fields of the configuration sorted by name; what the entry points to is copied. `source` and `rejected` are
  * ignored. Errors: ARGUMENT where problem (compute mode DEFAULT too, or nothing to multiply), method or origin are not
  * valid; OUT_OF_MEMORY.
