@@ -62,7 +62,8 @@ static double bytes_of(const tlob_gemm *g) {
     const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
     const double m = (double)g->m, n = (double)g->n, k = (double)g->k, batch = (double)g->batch;
     const bool one_a = g->batch > 1 && !g->stride_a, one_b = g->batch > 1 && !g->stride_b;
-    double bytes = 4 * ((one_a ? 1 : batch) * m * k + (one_b ? 1 : batch) * k * n + (g->beta != 0 ? 2 : 1) * batch * m * n);
+    double bytes =
+        4 * ((one_a ? 1 : batch) * m * k + (one_b ? 1 : batch) * k * n + (g->beta != 0 ? 2 : 1) * batch * m * n);
     if (t->reads_bias || t->writes_bgrad)
         bytes += 4 * batch * (g->epilogue == TLOB_EPILOGUE_BGRADB ? n : m);
     if (t->reads_aux || t->writes_aux)
@@ -116,8 +117,7 @@ static void enlist_top(lineup *l, const tune_session *session) {
 
 // The method of the table, which must be one that is right here; or what the policy does.
 static bool find_tuned(sweep *s, const cli_problem *problem, const tune_session *session, int *index) {
-    const tlob_table_entry *entry =
-        s->table ? tlob_table_find(s->table, tune_session_gemm(session), &s->device) : NULL;
+    const tlob_table_entry *entry = s->table ? tlob_table_find(s->table, tune_session_gemm(session), &s->device) : NULL;
     *index = tune_session_standard(session);
     if (!entry)
         return true;

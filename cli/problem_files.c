@@ -122,8 +122,8 @@ static bool same_problem(const tlob_gemm *a, const tlob_gemm *b) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (memcmp((const char *)a + sizes[i].offset, (const char *)b + sizes[i].offset, sizeof(int64_t)) != 0)
             return false;
-    return a->transa == b->transa && a->transb == b->transb && a->compute == b->compute &&
-           a->epilogue == b->epilogue && (a->beta != 0) == (b->beta != 0);
+    return a->transa == b->transa && a->transb == b->transb && a->compute == b->compute && a->epilogue == b->epilogue &&
+           (a->beta != 0) == (b->beta != 0);
 }
 
 static bool take_record(reader *r, const cJSON *record) {
@@ -197,8 +197,7 @@ bool cli_problems_parse_trace(const char *path, const char *text, size_t length,
     return parse(&r, text, length, take_trace_line);
 }
 
-bool cli_problems_parse_list(const char *path, const char *text, size_t length, cli_problems *problems,
-                             io_error *err) {
+bool cli_problems_parse_list(const char *path, const char *text, size_t length, cli_problems *problems, io_error *err) {
     reader r = {path, 1, problems, err};
     return parse(&r, text, length, take_list_line);
 }

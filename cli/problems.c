@@ -84,8 +84,7 @@ static bool add_block(cli_problems *p, int64_t n, tlob_compute compute) {
     const struct {
         const char *name;
         tlob_gemm gemm;
-    } all[] = {{"qkv", qkv},   {"o", o},   {"do", d_o},       {"dw_o", dw_o},
-               {"dw_qkv", dw}, {"dx", dx}, {"dx_add", dx_add}};
+    } all[] = {{"qkv", qkv}, {"o", o}, {"do", d_o}, {"dw_o", dw_o}, {"dw_qkv", dw}, {"dx", dx}, {"dx_add", dx_add}};
     for (int i = 0; i < 7; i++) {
         tlob_gemm gemm = all[i].gemm;
         gemm.compute = compute;
@@ -152,8 +151,8 @@ static bool add_trunks(cli_problems *p) {
 
 static bool add_skinny(cli_problems *p) {
     static const int64_t thin[] = {1, 8, 16, 32}, wide[] = {256, 2048, 8192}, deep[] = {64, 512};
-    static const int64_t sums[][3] = {{16, 16, 8192}, {16, 64, 65536}, {64, 16, 65536}, {1, 256, 65536},
-                                      {32, 32, 16384}, {8, 8, 65536}, {256, 256, 65536}, {128, 2048, 8}};
+    static const int64_t sums[][3] = {{16, 16, 8192},  {16, 64, 65536}, {64, 16, 65536},   {1, 256, 65536},
+                                      {32, 32, 16384}, {8, 8, 65536},   {256, 256, 65536}, {128, 2048, 8}};
     for (int t = 0; t < 4; t++)
         for (int w = 0; w < 3; w++)
             for (int d = 0; d < 2; d++) {
@@ -211,7 +210,7 @@ static tlob_gemm side_by_side(tlob_gemm gemm, int64_t batch) {
 }
 
 static bool add_batches(cli_problems *p) {
-    static const int64_t shapes[][4] = {{64, 64, 64, 2},    {64, 64, 64, 16}, {64, 64, 64, 128}, {64, 64, 64, 1024},
+    static const int64_t shapes[][4] = {{64, 64, 64, 2},    {64, 64, 64, 16},   {64, 64, 64, 128}, {64, 64, 64, 1024},
                                         {16, 16, 16, 64},   {16, 16, 16, 4096}, {32, 32, 8, 1024}, {128, 128, 32, 32},
                                         {256, 256, 256, 8}, {8, 64, 32, 512}};
     static const int64_t shared[][4] = {{16, 64, 32, 3}, {16, 256, 32, 16}, {64, 64, 64, 64}, {128, 128, 128, 8}};

@@ -7,7 +7,7 @@
 #include "io/error.h"
 
 typedef struct cli_problem {
-    char name[64]; // such as "block/qkv_256" or "square/64"; "trace/12" or "list/3" for one that a user brought
+    char name[64];  // such as "block/qkv_256" or "square/64"; "trace/12" or "list/3" for one that a user brought
     tlob_gemm gemm; // as tlob_table_problem has it; a compute mode of DEFAULT is the context's
 } cli_problem;
 
@@ -25,12 +25,12 @@ bool cli_problems_add(cli_problems *problems, const tlob_gemm *gemm, const char 
 // both compute modes. False after printing why.
 bool cli_problems_builtin(cli_problems *problems);
 
-// Distinct problems of a trace that TLOB_TRACE wrote, in the order in which they first appear, each named after its line.
-// Products that failed, and those with nothing to multiply, are left out.
+// Distinct problems of a trace that TLOB_TRACE wrote, in the order in which they first appear, each named after its
+// line. Products that failed, and those with nothing to multiply, are left out.
 bool cli_problems_from_trace(const char *path, cli_problems *problems);
 
-// Problems of a list, one a line, in the words of `tlob explain`: "M N K [--batch 3 ...]"; '#' begins a comment. Each is
-// named after its line.
+// Problems of a list, one a line, in the words of `tlob explain`: "M N K [--batch 3 ...]"; '#' begins a comment. Each
+// is named after its line.
 bool cli_problems_from_list(const char *path, cli_problems *problems);
 
 // Leaves those whose name matches a shell pattern.

@@ -20,16 +20,16 @@ extern const struct argp cli_product_argp;
 // An argument of the command line as size `index` of M, N, K; a usage error where it is none.
 void cli_product_size(struct argp_state *state, unsigned index, const char *arg, cli_product_options *options);
 
-// Takes the option with this key of cli_product_argp, which messages call `option`; `text` is its value. False: `why` says
-// what is wrong with it.
+// Takes the option with this key of cli_product_argp, which messages call `option`; `text` is its value. False: `why`
+// says what is wrong with it.
 bool cli_product_take(cli_product_options *options, int key, const char *option, const char *text, char *why,
                       size_t size);
 
 // The same of size `index` of M, N, K.
 bool cli_product_take_size(cli_product_options *options, unsigned index, const char *text, char *why, size_t size);
 
-// A problem, with its layout, from "M N K [--batch 3 ...]", words between blanks as on the command line, `--compute MODE`
-// among them; changes `text`. False: `why` says what is wrong.
+// A problem, with its layout, from "M N K [--batch 3 ...]", words between blanks as on the command line, also
+// `--compute MODE`; changes `text`. False: `why` says what is wrong.
 bool cli_product_parse(char *text, tlob_gemm *gemm, char *why, size_t size);
 
 // Nothing is given yet.

@@ -52,7 +52,8 @@ static const char doc[] =
     "Measures the methods by which products can be done (backends, forms, algorithms) on this device, checks each "
     "against the oracle, and writes the best of each product into a table, for the policy `tuned'."
     "\vPrinted are the time of the method that was chosen, that of the policy's own (--policy, else the default), and "
-    "their ratio. A method that computes something else, or writes outside its output, is told of and never chosen. The "
+    "their ratio. A method that computes something else, or writes outside its output, is told of and never chosen. "
+    "The "
     "first in a fixed order that is within the tie band of the fastest is chosen, the policy's own before all others, "
     "so that a table changes only where something has changed.\n"
     "\n"
@@ -124,7 +125,7 @@ static const char *problems_file(const tune_options *options) {
 
 static bool read_problems(const tune_options *options, cli_problems *problems) {
     const char *file = problems_file(options);
-    if (!(!file                           ? cli_problems_builtin(problems)
+    if (!(!file                         ? cli_problems_builtin(problems)
           : options->problems[0] == 't' ? cli_problems_from_trace(file, problems)
                                         : cli_problems_from_list(file, problems)))
         return false;

@@ -205,10 +205,11 @@ typedef struct comparison {
     double slack; // how often the bound may be reached: 2 between two methods
 } comparison;
 
-static bool fail_element(check *c, const comparison *q, int64_t row, int64_t col, float value, float want, float bound) {
+static bool fail_element(check *c, const comparison *q, int64_t row, int64_t col, float value, float want,
+                         float bound) {
     snprintf(c->why, c->size, "%s[%" PRId64 ", %" PRId64 "] of matrix %" PRId64 " is %g%s, expected %g within %.2g",
-             q->aux ? "aux" : "D", row, col, q->block->matrix, (double)value, isnan(value) ? ", or was not written" : "",
-             (double)want, (double)bound);
+             q->aux ? "aux" : "D", row, col, q->block->matrix, (double)value,
+             isnan(value) ? ", or was not written" : "", (double)want, (double)bound);
     return false;
 }
 
@@ -239,7 +240,8 @@ static bool name_element(check *c, const comparison *q, int64_t col, const float
 }
 
 // What the squares of sums of k independent terms would be.
-static double natural_square(const tune_data *data, const float *row_norm, const float *bias, int64_t rows, double col) {
+static double natural_square(const tune_data *data, const float *row_norm, const float *bias, int64_t rows,
+                             double col) {
     double norms_square = 0, others = 0;
     for (int64_t i = 0; i < rows; i++) {
         norms_square += (double)row_norm[i] * row_norm[i];
@@ -322,8 +324,8 @@ static bool compare_first(check *c) {
     const bool aux = data->traits->writes_aux && !data->traits->aux_is_mask;
     for (int64_t p = 0; data->first && p < g->batch; p++) {
         const tune_block all = {.matrix = p, .rows = g->m, .cols = g->n};
-        comparison q = {.block = &all, .count = g->n, .want = data->first + p * g->n * g->m, .want_rows = g->m,
-                        .slack = 2};
+        comparison q = {
+            .block = &all, .count = g->n, .want = data->first + p * g->n * g->m, .want_rows = g->m, .slack = 2};
         if (!compare(c, &q))
             return false;
         q.aux = true;
@@ -385,8 +387,8 @@ static bool check_mask(check *c) {
             for (int64_t i = 0; i < g->m; i++)
                 if ((bits[i / 8] >> i % 8 & 1) != (d[i] > 0)) {
                     snprintf(c->why, c->size,
-                             "bit [%" PRId64 ", %" PRId64 "] of the mask of matrix %" PRId64 " is wrong where D is %g", i,
-                             col, p, (double)d[i]);
+                             "bit [%" PRId64 ", %" PRId64 "] of the mask of matrix %" PRId64 " is wrong where D is %g",
+                             i, col, p, (double)d[i]);
                     return false;
                 }
         }
@@ -443,8 +445,8 @@ static bool is_poison(const float *from, int64_t count, int64_t *at) {
 }
 
 static bool fail_guard(check *c, const tune_operand *o, int64_t at) {
-    snprintf(c->why, c->size, "wrote outside %s: %" PRId64 " floats from its start, of which it spans %" PRId64, o->name,
-             at - TUNE_GUARD, o->total - 2 * TUNE_GUARD);
+    snprintf(c->why, c->size, "wrote outside %s: %" PRId64 " floats from its start, of which it spans %" PRId64,
+             o->name, at - TUNE_GUARD, o->total - 2 * TUNE_GUARD);
     return false;
 }
 
@@ -461,8 +463,7 @@ static bool check_ends(check *c, const tune_operand *o) {
     int64_t at;
     if (!is_poison(o->after, TUNE_GUARD, &at))
         return fail_guard(c, o, at);
-    return is_poison(o->after + o->total - TUNE_GUARD, TUNE_GUARD, &at) ||
-           fail_guard(c, o, o->total - TUNE_GUARD + at);
+    return is_poison(o->after + o->total - TUNE_GUARD, TUNE_GUARD, &at) || fail_guard(c, o, o->total - TUNE_GUARD + at);
 }
 
 // --- the whole check ---

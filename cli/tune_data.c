@@ -63,19 +63,36 @@ static void lay_out(tune_data *data) {
     const bool ta = g->transa == TLOB_OP_T, tb = g->transb == TLOB_OP_T;
     const int64_t grads = g->epilogue == TLOB_EPILOGUE_BGRADB ? g->n : g->m, word = t->aux_is_mask ? 32 : 1;
     tune_operand *x = data->x;
-    x[TUNE_A] = (tune_operand){.name = "A", .used = true, .rows = ta ? g->k : g->m, .cols = ta ? g->m : g->k,
-                               .ld = g->lda, .stride = g->stride_a};
-    x[TUNE_B] = (tune_operand){.name = "B", .used = true, .rows = tb ? g->n : g->k, .cols = tb ? g->k : g->n,
-                               .ld = g->ldb, .stride = g->stride_b};
-    x[TUNE_D] = (tune_operand){.name = "D", .used = true, .output = true, .rows = g->m, .cols = g->n, .ld = g->ldc,
-                               .stride = g->stride_c};
-    x[TUNE_BIAS] = (tune_operand){.name = "bias", .used = t->reads_bias, .rows = g->m, .cols = 1, .ld = g->m,
-                                  .stride = g->stride_bias};
-    x[TUNE_BGRAD] = (tune_operand){.name = "bgrad", .used = t->writes_bgrad, .output = true, .rows = grads, .cols = 1,
-                                   .ld = grads, .stride = g->stride_bias};
-    x[TUNE_AUX] = (tune_operand){.name = "aux", .used = t->reads_aux || t->writes_aux, .output = t->writes_aux,
-                                 .rows = t->aux_is_mask ? g->ld_aux / word : g->m, .cols = g->n,
-                                 .ld = g->ld_aux / word, .stride = g->stride_aux / word};
+    x[TUNE_A] = (tune_operand){.name = "A",
+                               .used = true,
+                               .rows = ta ? g->k : g->m,
+                               .cols = ta ? g->m : g->k,
+                               .ld = g->lda,
+                               .stride = g->stride_a};
+    x[TUNE_B] = (tune_operand){.name = "B",
+                               .used = true,
+                               .rows = tb ? g->n : g->k,
+                               .cols = tb ? g->k : g->n,
+                               .ld = g->ldb,
+                               .stride = g->stride_b};
+    x[TUNE_D] = (tune_operand){
+        .name = "D", .used = true, .output = true, .rows = g->m, .cols = g->n, .ld = g->ldc, .stride = g->stride_c};
+    x[TUNE_BIAS] = (tune_operand){
+        .name = "bias", .used = t->reads_bias, .rows = g->m, .cols = 1, .ld = g->m, .stride = g->stride_bias};
+    x[TUNE_BGRAD] = (tune_operand){.name = "bgrad",
+                                   .used = t->writes_bgrad,
+                                   .output = true,
+                                   .rows = grads,
+                                   .cols = 1,
+                                   .ld = grads,
+                                   .stride = g->stride_bias};
+    x[TUNE_AUX] = (tune_operand){.name = "aux",
+                                 .used = t->reads_aux || t->writes_aux,
+                                 .output = t->writes_aux,
+                                 .rows = t->aux_is_mask ? g->ld_aux / word : g->m,
+                                 .cols = g->n,
+                                 .ld = g->ld_aux / word,
+                                 .stride = g->stride_aux / word};
     for (int i = 0; i < TUNE_OPERANDS; i++) {
         tune_operand *o = &x[i];
         o->batch = g->batch;

@@ -1,9 +1,9 @@
 // The operands of one problem that is measured, and the check of what a method leaves in them.
 //
 // Each operand lies between guards; gaps in inputs hold NaN. Outputs are poisoned with NaN before a run, but D where it
-// is C too. Then the oracle, or where that would take too long the oracle on a few blocks of D and the first method that
-// agreed with it there, tells what must be in them, within the bounds of parity/parity.h, whose s is taken as the product
-// of the Euclidean norms of a row of op(A) and a column of op(B), which is no less (Cauchy and Schwarz).
+// is C too. Then the oracle, or where that would take too long the oracle on a few blocks of D and the first method
+// that agreed with it there, tells what must be in them, within the bounds of parity/parity.h, whose s is taken as the
+// product of the Euclidean norms of a row of op(A) and a column of op(B), which is no less (Cauchy and Schwarz).
 //
 // Those bounds leave room for what a large k may do to one element. What would pass them everywhere, such as a result
 // that is 1 % too large, does not pass the one on the root of the mean square of all errors: 2^-8 of that of the sums

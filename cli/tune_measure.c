@@ -6,25 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_US      100  // what a sample takes, about,
-#define SAMPLE_CALLS   64   // unless that were more calls
-#define PRE_US         40   // the same of the pre-pass
-#define PRE_CALLS      8
-#define PRE_SAMPLES    3
-#define SHORT_ROUNDS   4    // further short samples, after which who is
-#define SHORT_MARGIN   0.20 // this far past the band is not timed in full
-#define LONG_US        300.0 // what takes so long is disturbed little: one sample each will do
-#define PRE_FACTOR     1.5  // what takes longer than that times the best is dropped,
-#define FIRST_FACTOR   3.0  // already by its first call alone if it is behind by this
-#define FIRST_US       20.0 // and this much, for a first call waits for the host
-#define LOOP_FACTOR    10.0 // a loop that is this far behind is not tried with other algorithms
-#define LOOP_US        200.0
-#define EARLY_ROUNDS   5 // after so many rounds, who is
-#define EARLY_MARGIN   0.13 // this far past the band goes;
-#define LATE_ROUNDS    9
-#define LATE_MARGIN    0.03
-#define EDGE           0.005 // as near to the band's edge more rounds are needed,
-#define EDGE_ROUNDS    3     // at most so many times the rounds that all have
+#define SAMPLE_US    100 // what a sample takes, about,
+#define SAMPLE_CALLS 64  // unless that were more calls
+#define PRE_US       40  // the same of the pre-pass
+#define PRE_CALLS    8
+#define PRE_SAMPLES  3
+#define SHORT_ROUNDS 4     // further short samples, after which who is
+#define SHORT_MARGIN 0.20  // this far past the band is not timed in full
+#define LONG_US      300.0 // what takes so long is disturbed little: one sample each will do
+#define PRE_FACTOR   1.5   // what takes longer than that times the best is dropped,
+#define FIRST_FACTOR 3.0   // already by its first call alone if it is behind by this
+#define FIRST_US     20.0  // and this much, for a first call waits for the host
+#define LOOP_FACTOR  10.0  // a loop that is this far behind is not tried with other algorithms
+#define LOOP_US      200.0
+#define EARLY_ROUNDS 5    // after so many rounds, who is
+#define EARLY_MARGIN 0.13 // this far past the band goes;
+#define LATE_ROUNDS  9
+#define LATE_MARGIN  0.03
+#define EDGE         0.005 // as near to the band's edge more rounds are needed,
+#define EDGE_ROUNDS  3     // at most so many times the rounds that all have
 
 struct tune_session {
     const tune_lab *lab;
@@ -293,10 +293,26 @@ static bool check_whole(tune_session *s, bool *checked, bool *failed) {
     return true;
 }
 
+// The first in the order is what the others are held against: its own check comes first, slow or not.
+static bool check_first(tune_session *s, bool *checked) {
+    for (int i = 0; i < s->count; i++) {
+        if (*s->methods[i].why)
+            continue;
+        if (interrupted(s) || !check_method(s, &s->methods[i], true))
+            return false;
+        checked[i] = true;
+        if (!*s->methods[i].why)
+            return true;
+    }
+    return true;
+}
+
 static bool settle_large(tune_session *s) {
     bool *checked = calloc((size_t)s->count + 1, sizeof *checked), failed = true, good = checked != NULL;
     if (!good)
         cli_error("out of memory");
+    good = good && check_first(s, checked);
+    drop_slow(s, PRE_FACTOR, 0);
     while (good && failed) {
         good = check_whole(s, checked, &failed);
         if (good && failed)

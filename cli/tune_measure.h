@@ -4,12 +4,13 @@
 // Every method runs once on operands of its own and is checked (cli/tune_data.h); one that fails is told of and never
 // chosen. Then a pre-pass of few short samples drops what takes more than 1.5 times the best. The rest takes turns in
 // rounds, in alternating order, so that what drifts touches all alike; what is clearly behind leaves early. A time is
-// the least of its samples: whatever disturbs a kernel makes it slower. On a GPU a sample is a graph of calls that takes
-// about 100 us, at most 64 of them; cold, one call after the L2 cache was written over. On the host the clock is read.
+// the least of its samples: whatever disturbs a kernel makes it slower. On a GPU a sample is a graph of calls that
+// takes about 100 us, at most 64 of them; cold, one call after the L2 cache was written over. On the host the clock is
+// read.
 //
 // Chosen is the first in the order of tlob_gemm_methods, the standard put first, whose time is within a tie band of the
-// best, so that what differs by noise alone does not decide. What lies so near the band's edge that it would is timed in
-// further rounds.
+// best, so that what differs by noise alone does not decide. What lies so near the band's edge that it would is timed
+// in further rounds.
 #ifndef CLI_TUNE_MEASURE_H
 #define CLI_TUNE_MEASURE_H
 
@@ -32,20 +33,20 @@ typedef struct tune_lab {
 
 typedef struct tune_method {
     tlob_method method;
-    char why[256];            // empty: right; else why it is never chosen
-    bool dropped;             // by the pre-pass or before: warm_us is a first estimate
-    double warm_us, cold_us;  // of a call; NAN where not measured
-    bench_graph *graph;       // that is timed at present,
-    int graph_calls;          // of so many calls
+    char why[256];           // empty: right; else why it is never chosen
+    bool dropped;            // by the pre-pass or before: warm_us is a first estimate
+    double warm_us, cold_us; // of a call; NAN where not measured
+    bench_graph *graph;      // that is timed at present,
+    int graph_calls;         // of so many calls
 } tune_method;
 
 // One problem. Methods are in the order in which they are chosen from.
 typedef struct tune_session tune_session;
 
-// Makes operands, lists and checks the methods, and runs the pre-pass. `standard` comes first in the order. False after printing why, or where lab->interrupted is set; tune_session_close is due
-// in both cases. The lab must outlive the session.
-bool tune_session_open(const tune_lab *lab, const tlob_gemm *gemm, const tlob_method *standard,
-                       tune_session **session);
+// Makes operands, lists and checks the methods, and runs the pre-pass. `standard` comes first in the order. False after
+// printing why, or where lab->interrupted is set; tune_session_close is due in both cases. The lab must outlive the
+// session.
+bool tune_session_open(const tune_lab *lab, const tlob_gemm *gemm, const tlob_method *standard, tune_session **session);
 void tune_session_close(tune_session **session);
 
 const tlob_gemm *tune_session_gemm(const tune_session *session); // its compute mode is resolved

@@ -4,7 +4,7 @@
 
 #include "cli/tune_data.h"
 
-#define TUNE_GUARD  64 // floats before and after an operand: 256 bytes
+#define TUNE_GUARD  64  // floats before and after an operand: 256 bytes
 #define TUNE_POISON 255 // the byte that guards, gaps and outputs are filled with: as floats, NaN
 
 enum { TUNE_A, TUNE_B, TUNE_D, TUNE_BIAS, TUNE_BGRAD, TUNE_AUX, TUNE_OPERANDS };
@@ -15,9 +15,9 @@ typedef struct tune_operand {
     bool used, output;
     bool filled; // has elements before the run
     int64_t rows, cols, ld, batch, stride;
-    int64_t total;  // floats, with the guards
-    float *image;   // before a run; NULL for an output that is poison alone
-    float *after;   // of an output: room for what a run left
+    int64_t total; // floats, with the guards
+    float *image;  // before a run; NULL for an output that is poison alone
+    float *after;  // of an output: room for what a run left
     tlob_buffer *buffer;
 } tune_operand;
 
@@ -36,11 +36,11 @@ struct tune_data {
     bool sampled; // the blocks are not all of D
     tune_block *blocks;
     int n_blocks;
-    float *row_norm, *col_norm;         // of op(A), batch * m; of op(B), batch * n
-    double *want_bgrad, *bgrad_scale;   // of BGRADA and BGRADB
-    float *first, *first_aux;           // sampled: D and aux of the first method that passed, packed; NULL until then
-    double slope, least;                // the bound of D is slope * s + least
-    double slope_z, least_z;            // that of z
+    float *row_norm, *col_norm;       // of op(A), batch * m; of op(B), batch * n
+    double *want_bgrad, *bgrad_scale; // of BGRADA and BGRADB
+    float *first, *first_aux;         // sampled: D and aux of the first method that passed, packed; NULL until then
+    double slope, least;              // the bound of D is slope * s + least
+    double slope_z, least_z;          // that of z
 };
 
 // Element (row, col) of matrix p, as an index into the image.

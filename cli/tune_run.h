@@ -14,8 +14,8 @@ typedef struct tune_job {
 
 // What came out. Ratios are the standard's time over that of the method chosen.
 typedef struct tune_summary {
-    int done, unsolved;      // problems with a method chosen, and without one that is right
-    int methods, wrong;      // methods that were tried, and that failed their check
+    int done, unsolved;                // problems with a method chosen, and without one that is right
+    int methods, wrong;                // methods that were tried, and that failed their check
     double log_ratio, log_ratio_small; // sums of logarithms, of all and of those with m and n below 128
     int ratios, ratios_small;
     bool interrupted;

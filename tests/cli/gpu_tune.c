@@ -37,7 +37,8 @@ Test(gpu_tune, epilogues_and_batches_have_methods_that_are_right) {
 }
 
 Test(gpu_tune, cold_times_decide_where_they_are_asked_for) {
-    run_good("$T tune --filter 'square/1024*' --cache cold --repeat 5 --measurements m && grep -q '\"cache\":\"cold\"' m");
+    run_good(
+        "$T tune --filter 'square/1024*' --cache cold --repeat 5 --measurements m && grep -q '\"cache\":\"cold\"' m");
     run_end();
 }
 

@@ -35,8 +35,8 @@ static const tlob_gemm *find(const cli_problems *problems, const char *name) {
 // --- the table ---
 
 static double bytes_of(const tlob_gemm *g) {
-    return 4 * (double)g->batch * ((double)g->m * (double)g->k + (double)g->k * (double)g->n +
-                                   2 * (double)g->m * (double)g->n);
+    return 4 * (double)g->batch *
+           ((double)g->m * (double)g->k + (double)g->k * (double)g->n + 2 * (double)g->m * (double)g->n);
 }
 
 Test(problems, the_table_is_valid_named_and_small_enough) {
@@ -102,10 +102,11 @@ static void look_up(void *user, const tlob_trace *trace) {
     const tlob_gemm gemm = tlob_table_problem(trace->gemm);
     s->products++;
     for (int i = 0; i < s->problems->count; i++)
-        if (!strncmp(s->problems->list[i].name, s->prefix, strlen(s->prefix)) && same(&s->problems->list[i].gemm, &gemm))
+        if (!strncmp(s->problems->list[i].name, s->prefix, strlen(s->prefix)) &&
+            same(&s->problems->list[i].gemm, &gemm))
             return;
-    cr_expect(false, "%s: no problem for %" PRId64 " x %" PRId64 " x %" PRId64 ", %c%c, batch %" PRId64 ", %s", s->prefix,
-              gemm.m, gemm.n, gemm.k, gemm.transa ? 'T' : 'N', gemm.transb ? 'T' : 'N', gemm.batch,
+    cr_expect(false, "%s: no problem for %" PRId64 " x %" PRId64 " x %" PRId64 ", %c%c, batch %" PRId64 ", %s",
+              s->prefix, gemm.m, gemm.n, gemm.k, gemm.transa ? 'T' : 'N', gemm.transb ? 'T' : 'N', gemm.batch,
               tlob_epilogue_get_traits(gemm.epilogue)->name);
 }
 
@@ -317,10 +318,10 @@ Test(problems, a_trace_gives_its_distinct_problems) {
 }
 
 #define SIZES                                                                                                          \
-    "\"m\": 2, \"n\": 3, \"k\": 4, \"lda\": 2, \"ldb\": 4, \"ldc\": 2, \"batch\": 1, \"stride_a\": 0, "                     \
+    "\"m\": 2, \"n\": 3, \"k\": 4, \"lda\": 2, \"ldb\": 4, \"ldc\": 2, \"batch\": 1, \"stride_a\": 0, "                \
     "\"stride_b\": 0, \"stride_c\": 0, \"ld_aux\": 0, \"stride_aux\": 0, "
 #define RECORD(trans, sizes, stride, alpha, rest)                                                                      \
-    "{\"trans\": \"" trans "\", " sizes "\"stride_bias\": " stride ", \"alpha\": " alpha                                  \
+    "{\"trans\": \"" trans "\", " sizes "\"stride_bias\": " stride ", \"alpha\": " alpha                               \
     ", \"beta\": 0, \"compute\": \"tf32\", " rest "}\n"
 #define REST "\"epilogue\": \"none\", \"status\": \"TLOB_OK\""
 #define GOOD RECORD("NN", SIZES, "0", "1", REST)

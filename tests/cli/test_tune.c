@@ -23,16 +23,16 @@ static void expect_failure(const run_result *r, int status, const char *text) {
 // What the backend `test` does to what the oracle has computed.
 typedef enum fault {
     RIGHT,
-    TOO_LARGE,       // by 1 %
-    ONE_ELEMENT,     // off by 0.1 in the middle
-    NOT_WRITTEN,     // the last element
-    BEYOND,          // one element past D
-    BEFORE,          // one element before D
-    IN_THE_GAP,      // of ldc
-    MASK,            // one bit
-    SUMS,            // an element of bgrad
-    AUX,             // an element of aux
-    REFUSED,         // by a status
+    TOO_LARGE,   // by 1 %
+    ONE_ELEMENT, // off by 0.1 in the middle
+    NOT_WRITTEN, // the last element
+    BEYOND,      // one element past D
+    BEFORE,      // one element before D
+    IN_THE_GAP,  // of ldc
+    MASK,        // one bit
+    SUMS,        // an element of bgrad
+    AUX,         // an element of aux
+    REFUSED,     // by a status
 } fault;
 
 static struct {
@@ -40,8 +40,8 @@ static struct {
     tlob_stream *stream, *oracle;
     fault fault;
     double now, cost[2][TLOB_FORM_COUNT]; // microseconds of a product of cpu_ref and of test, in each form
-    double noise;                          // up to this share more
-    unsigned state;                        // of the noise
+    double noise;                         // up to this share more
+    unsigned state;                       // of the noise
     int64_t products, interrupt_after, cheap_after;
     volatile sig_atomic_t interrupted;
     tune_lab lab;
@@ -180,13 +180,14 @@ typedef struct outcome {
     bool dropped;
 } outcome;
 
-static outcome measure(const tlob_gemm *gemm) {
+static outcome measure_against(const char *backend, const tlob_gemm *gemm) {
     outcome o = {"", "", TLOB_FORM_WHOLE, NAN, false};
     tune_session *session;
-    const tlob_method standard = {.backend = "cpu_ref"};
+    tlob_method standard = {.form = TLOB_FORM_WHOLE};
     int chosen;
+    strcpy(standard.backend, backend);
     cr_assert(tune_session_open(&world.lab, gemm, &standard, &session));
-    cr_assert_eq(tune_session_standard(session), 0);
+    cr_assert_eq(tune_session_standard(session), strcmp(backend, "nobody") ? 0 : -1);
     cr_assert(tune_session_compete(session, &chosen));
     if (chosen >= 0) {
         const tune_method *m = tune_session_method(session, chosen);
@@ -203,6 +204,10 @@ static outcome measure(const tlob_gemm *gemm) {
     }
     tune_session_close(&session);
     return o;
+}
+
+static outcome measure(const tlob_gemm *gemm) {
+    return measure_against("cpu_ref", gemm);
 }
 
 // --- what is wrong is found ---
@@ -271,9 +276,17 @@ Test(tune, a_batch_is_checked_to_its_last_matrix) {
     cr_expect_str_eq(o.chosen, "cpu_ref");
 }
 
+// m x n is what makes it large.
+static tlob_gemm large(void) {
+    tlob_gemm gemm = tlob_gemm_init(4100, 4100, 2);
+    gemm.transa = TLOB_OP_T;
+    gemm.lda = 2;
+    return gemm;
+}
+
 // Too large for the oracle alone: blocks of it, and then all of D against the first method that was right there.
 Test(tune, a_large_product_is_checked_in_blocks_and_then_against_the_first) {
-    tlob_gemm gemm = tlob_gemm_init(4100, 4100, 1);
+    const tlob_gemm gemm = large();
     const fault all[] = {RIGHT, TOO_LARGE, ONE_ELEMENT, BEYOND, NOT_WRITTEN};
     world.lab.repeat = 1;
     world.cost[0][TLOB_FORM_WHOLE] = 400; // one call a sample
@@ -288,26 +301,22 @@ Test(tune, a_large_product_is_checked_in_blocks_and_then_against_the_first) {
 }
 
 Test(tune, who_was_dropped_on_the_word_of_a_wrong_one_comes_back) {
-    tlob_gemm gemm = tlob_gemm_init(4100, 4100, 1);
+    const tlob_gemm gemm = large();
     world.lab.repeat = 1;
     world.cost[0][TLOB_FORM_WHOLE] = 4000; // dropped, were `test` right
     world.cost[1][TLOB_FORM_WHOLE] = 310;
     world.fault = ONE_ELEMENT; // in no block
-    const outcome o = measure(&gemm);
+    const outcome o = measure_against("nobody", &gemm);
     cr_expect_str_eq(o.chosen, "cpu_ref");
     cr_expect(*o.why);
 }
 
-Test(tune, without_one_that_is_right_nothing_is_chosen) {
+Test(tune, without_the_standard_the_order_is_that_of_the_methods) {
     const tlob_gemm gemm = padded(TLOB_EPILOGUE_NONE);
-    const tlob_method standard = {.backend = "nobody"};
-    tune_session *session;
-    int chosen;
-    cr_assert(tune_session_open(&world.lab, &gemm, &standard, &session));
-    cr_expect_eq(tune_session_standard(session), -1);
-    cr_assert(tune_session_compete(session, &chosen));
-    cr_expect_eq(chosen, 1);
-    tune_session_close(&session);
+    cr_expect_str_eq(measure_against("nobody", &gemm).chosen, "test");
+    world.cost[0][TLOB_FORM_WHOLE] = 10.1; // as good, and the first
+    cr_expect_str_eq(measure_against("nobody", &gemm).chosen, "cpu_ref");
+    cr_expect_str_eq(measure_against("test", &gemm).chosen, "test");
 }
 
 // --- what is chosen ---
@@ -514,8 +523,9 @@ Test(tune, the_program_writes_a_table_that_a_policy_reads) {
                      "cpu_ref"));
     r = run_good("$T bench gemm --device host --filter 'block/o_64' --repeat 3 --table t");
     cr_expect(strstr(r->out, "1 problems, 0 of them in the table"), "%s", r->out);
-    r = run_good("$T bench gemm --device host --filter 'block/o_64' --repeat 3 --json > b && $T report --bench b --out r; "
-                 "test -e r/bench1.csv && cat b");
+    r = run_good(
+        "$T bench gemm --device host --filter 'block/o_64' --repeat 3 --json > b && $T report --bench b --out r; "
+        "test -e r/bench1.csv && cat b");
     cr_expect(strstr(r->out, "\"worst_problem\":\t\"block/o_64\""), "%s", r->out);
 }
 

@@ -1,7 +1,7 @@
-// Any text as what `tlob tune --problems` reads: a list of products in words, and a trace. Whatever is accepted must be a
-// valid problem with something to multiply, in the form that tables have; whatever is refused must say why and leave
-// nothing. Build with -fsanitize=fuzzer,address,undefined, the sources cli/common.c, cli/problems.c, cli/problem_files.c,
-// cli/product.c, cli/product_line.c and io/error.c, and -ltlob -lcjson -lm.
+// Any text as what `tlob tune --problems` reads: a list of products in words, and a trace. Whatever is accepted must be
+// a valid problem with something to multiply, in the form that tables have; whatever is refused must say why and leave
+// nothing. Build with -fsanitize=fuzzer,address,undefined, the sources cli/common.c, cli/problems.c,
+// cli/problem_files.c, cli/product.c, cli/product_line.c and io/error.c, and -ltlob -lcjson -lm.
 //
 // Input: one byte that says which, and the text.
 #include "cli/problems.h"
