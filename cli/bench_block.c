@@ -1,4 +1,4 @@
-// A TLOB block: its forward pass alone, and both passes.
+// A TLOB block: its forward pass alone, and both passes; each plan against the other.
 #include "cli/bench.h"
 
 #define D_IN  32
@@ -57,6 +57,55 @@ static bool bench_block_at(const bench *b, int64_t n) {
     return good;
 }
 
+// The two plans on the same arrays: forward for inference, and forward and backward for training.
+static bool bench_plans_at(const bench *b, int64_t n) {
+    static const char *const names[] = {"composed", "fused"}, *const whats[] = {"block forward", "block both"};
+    const tlob_block_plan plans[] = {TLOB_PLAN_COMPOSED, TLOB_PLAN_FUSED};
+    tlob_block_params params = tlob_block_params_default();
+    int64_t weights = tlob_block_weight_count(&params.shape);
+    tlob_buffer *x = bench_data(b, D_IN * n, 0), *y = bench_data(b, D_OUT * n, 1), *dy = bench_data(b, D_OUT * n, 2);
+    tlob_buffer *w = bench_data(b, weights, 3), *dw = bench_data(b, weights, 4);
+    bool good = x && y && dy && w && dw;
+    if (good && tlob_block_init_weights(b->stream, &params.shape, b->options->seed, tlob_buffer_data(w))) {
+        cli_tlob_error("bench");
+        good = false;
+    }
+    params.max_samples = n;
+    for (int both = 0; both < 2 && good; both++) {
+        passes p[2];
+        bench_work works[2];
+        params.inference = !both;
+        for (int i = 0; i < 2; i++) {
+            params.plan = plans[i];
+            p[i] = (passes){NULL,
+                            n,
+                            tlob_buffer_data(w),
+                            tlob_buffer_data(x),
+                            tlob_buffer_data(dy),
+                            tlob_buffer_data(y),
+                            tlob_buffer_data(dw)};
+            works[i] = (bench_work){both ? run_both : run_forward, &p[i]};
+            if (good && tlob_block_create_with(b->ctx, &params, &p[i].block)) {
+                cli_tlob_error("bench");
+                good = false;
+            }
+        }
+        good = good && bench_compare(b, whats[both], n, works, names, n > 4096 ? 5 : 20);
+        for (int i = 0; i < 2; i++)
+            tlob_block_destroy(&p[i].block);
+    }
+    tlob_buffer_destroy(&dw);
+    tlob_buffer_destroy(&w);
+    tlob_buffer_destroy(&dy);
+    tlob_buffer_destroy(&y);
+    tlob_buffer_destroy(&x);
+    return good;
+}
+
 bool bench_block(bench *b) {
-    return bench_block_at(b, 256) && bench_block_at(b, 65536);
+    static const int64_t samples[] = {64, 256, 1024, 65536, 1048576};
+    bool good = bench_block_at(b, 256) && bench_block_at(b, 65536);
+    for (size_t i = 0; b->cuda && good && i < sizeof samples / sizeof *samples; i++)
+        good = bench_plans_at(b, samples[i]);
+    return good;
 }

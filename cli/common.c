@@ -68,7 +68,15 @@ error_t cli_no_arguments(int key, char *arg, struct argp_state *state) {
 
 // --- the context ---
 
-enum { KEY_DEVICE = CLI_KEY_CONTEXT, KEY_COMPUTE, KEY_POLICY, KEY_DETERMINISTIC, KEY_CONFIG, KEY_TABLE };
+enum {
+    KEY_DEVICE = CLI_KEY_CONTEXT,
+    KEY_COMPUTE,
+    KEY_POLICY,
+    KEY_DETERMINISTIC,
+    KEY_CONFIG,
+    KEY_TABLE,
+    KEY_BLOCK_PLAN,
+};
 
 static const struct argp_option context_options[] = {
     {NULL, 0, NULL, 0, "Where and how to compute:", 1},
@@ -89,9 +97,13 @@ static const struct argp_option context_options[] = {
      "The same products give the same bits, on the same GPU model with the same libraries (default: "
      "TLOB_DETERMINISTIC, else off)",
      1},
+    {"block-plan", KEY_BLOCK_PLAN, "PLAN", 0,
+     "How the attention block is computed: composed of products and an attention kernel, or fused into one kernel, which "
+     "is an error where there is none for its shape (default: TLOB_BLOCK_PLAN, else fused where there is one)",
+     1},
     {"config", KEY_CONFIG, "FILE", 0,
      "A JSON file with one object of settings, for those that neither an option nor a TLOB_* variable gives: compute, "
-     "policy, workspace_mib, log, trace, deterministic, table (default: TLOB_CONFIG, else none)",
+     "policy, workspace_mib, log, trace, deterministic, table, block_plan (default: TLOB_CONFIG, else none)",
      1},
     {0},
 };
@@ -120,6 +132,7 @@ static void parse_policy(struct argp_state *state, const char *text, tlob_policy
 
 static error_t parse_context(int key, char *arg, struct argp_state *state) {
     static const char *const computes[] = {"tf32", "fp32", NULL}, *const switches[] = {"on", "off", NULL};
+    static const char *const plans[] = {"composed", "fused", NULL};
     cli_context_options *options = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
@@ -141,6 +154,10 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_TABLE:
         options->params.table_path = arg;
+        return 0;
+    case KEY_BLOCK_PLAN:
+        options->params.block_plan =
+            cli_choice(state, "--block-plan", arg, plans) ? TLOB_PLAN_FUSED : TLOB_PLAN_COMPOSED;
         return 0;
     case KEY_CONFIG:
         options->params.config_path = arg;

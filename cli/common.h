@@ -39,7 +39,7 @@ enum {
     CLI_KEY_PRODUCT = 0x400,
 };
 
-// --- the context: --device, --compute, --policy, --table, --deterministic, --config ---
+// --- the context: --device, --compute, --policy, --table, --deterministic, --block-plan, --config ---
 
 // Filled by cli_context_argp. Input of that parser: a cli_context_options, zero-initialised.
 typedef struct cli_context_options {

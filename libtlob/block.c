@@ -1,6 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "libtlob/kernels/block_fused.h"
 #include "libtlob/parts.h"
 #include "libtlob/range.h"
 
@@ -8,12 +9,15 @@ struct tlob_block {
     tlob_context *ctx;
     tlob_block_shape shape;
     int64_t max_samples;
+    tlob_block_plan plan;      /* COMPOSED or FUSED; each leaves the other's buffers NULL */
+    bool inference;      /* forward passes alone, which keep nothing */
     int64_t samples;     /* of the last forward pass, or TLOB_NO_PASS */
     tlob_buffer *proj;   /* Q, K, V one after the other: [d_out, N] each, N of the last forward pass */
     tlob_buffer *o;      /* [d_out, N] */
     tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
     tlob_buffer *d_o;
-    tlob_buffer *rows;    /* row_max, row_inv_sum, row_dot: one float for each softmax row */
+    tlob_buffer *rows;    /* row_max, row_inv_sum, row_dot: one float for each softmax row; fused: sums of row_inv_sum */
+    tlob_buffer *gradients; /* fused: of the weights, one sum for each chunk */
     tlob_buffer *partial; /* of the sum behind mean_max */
     tlob_buffer *mean;    /* one float */
 };
@@ -100,10 +104,37 @@ static int64_t rows_of(const tlob_block *block, int64_t samples) {
     return columns_of(block, samples) * (block->shape.d_out / block->shape.head_dim);
 }
 
+/* What the composed plan passes from step to step, and from forward to backward. */
+static tlob_status create_composed(tlob_block *block, int64_t columns, int64_t rows, const char *where) {
+    const tlob_block_shape *s = &block->shape;
+    tlob_context *ctx = block->ctx;
+    tlob_status status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->proj);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, s->d_out, columns, where, &block->o);
+    if (status == TLOB_OK)
+        status = tlob_create_floats(ctx, 3, rows, where, &block->rows);
+    if (status == TLOB_OK && !block->inference)
+        status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->d_proj);
+    if (status == TLOB_OK && !block->inference)
+        status = tlob_create_floats(ctx, s->d_out, columns, where, &block->d_o);
+    return status;
+}
+
+/* Of the fused plan: what mean_max needs, and the partial sums of the weights' gradients. */
+static tlob_status create_fused(tlob_block *block, int64_t columns, const char *where) {
+    if (block->inference)
+        return TLOB_OK;
+    const int64_t chunks = tlob_block_fused_chunks_most(columns);
+    tlob_status status = tlob_create_floats(block->ctx, 1, tlob_block_fused_tiles(columns), where, &block->rows);
+    if (status == TLOB_OK)
+        status =
+            tlob_create_floats(block->ctx, tlob_block_weight_count(&block->shape), chunks, where, &block->gradients);
+    return status;
+}
+
 /* All scratch, each array of exactly its size, so that an overrun is one for a memory checker too. */
 static tlob_status create_scratch(tlob_block *block, const char *where) {
     const tlob_block_shape *s = &block->shape;
-    tlob_context *ctx = block->ctx;
     int64_t columns, elements, input;
     if (!tlob_mul(block->max_samples, s->seq, &columns) || !tlob_mul(columns, 16 * s->d_out, &elements) ||
         !tlob_mul(columns, 4 * s->d_in, &input))
@@ -111,48 +142,61 @@ static tlob_status create_scratch(tlob_block *block, const char *where) {
                          "max_samples is %" PRId64 ": with seq %" PRId64 ", d_in %" PRId64 " and d_out %" PRId64
                          " an array would exceed 2^63 bytes",
                          block->max_samples, s->seq, s->d_in, s->d_out);
-    int64_t rows = rows_of(block, block->max_samples);
-    tlob_status status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->proj);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, s->d_out, columns, where, &block->o);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->d_proj);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, s->d_out, columns, where, &block->d_o);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 3, rows, where, &block->rows);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 1, tlob_row_sum_scratch(1, rows), where, &block->partial);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 1, 1, where, &block->mean);
+    const int64_t rows = rows_of(block, block->max_samples);
+    tlob_status status = block->plan == TLOB_PLAN_FUSED ? create_fused(block, columns, where)
+                                                        : create_composed(block, columns, rows, where);
+    if (status == TLOB_OK && !block->inference)
+        status = tlob_create_floats(block->ctx, 1, tlob_row_sum_scratch(1, rows), where, &block->partial);
+    if (status == TLOB_OK && !block->inference)
+        status = tlob_create_floats(block->ctx, 1, 1, where, &block->mean);
     return status;
 }
 
-tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape *shape, int64_t max_samples, tlob_block **out) {
+tlob_status tlob_block_create_with(tlob_context *ctx, const tlob_block_params *params, tlob_block **out) {
     const char *where = "tlob_block_create";
     if (!out)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "block is NULL");
     *out = NULL;
-    tlob_status status = tlob_context_check(ctx, where);
-    if (status == TLOB_OK)
-        status = tlob_block_shape_check(shape);
+    tlob_block_choice choice;
+    tlob_status status = tlob_block_explain(ctx, params, &choice);
     if (status != TLOB_OK)
         return status;
-    if (max_samples < 1)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "max_samples is %" PRId64 ", must be at least 1", max_samples);
+    if (params->max_samples < 1)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "max_samples is %" PRId64 ", must be at least 1",
+                         params->max_samples);
     tlob_block *block = calloc(1, sizeof(*block));
     if (!block)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a block", sizeof(*block));
     block->ctx = ctx;
-    block->shape = *shape;
-    block->max_samples = max_samples;
+    block->shape = params->shape;
+    block->max_samples = params->max_samples;
+    block->plan = choice.plan;
+    block->inference = params->inference;
     block->samples = TLOB_NO_PASS;
     tlob_context_ref(ctx);
     status = create_scratch(block, where);
     if (status != TLOB_OK)
         tlob_block_destroy(&block);
+    else
+        tlob_log(ctx, TLOB_LOG_INFO, "block of d_in %" PRId64 ", d_out %" PRId64 ", head_dim %" PRId64 ": plan %s: %s",
+                 block->shape.d_in, block->shape.d_out, block->shape.head_dim, tlob_block_plan_name(choice.plan),
+                 choice.reason);
     *out = block;
     return status;
+}
+
+tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape *shape, int64_t max_samples, tlob_block **out) {
+    if (out)
+        *out = NULL;
+    tlob_status status = tlob_context_check(ctx, "tlob_block_create");
+    if (status == TLOB_OK)
+        status = tlob_block_shape_check(shape);
+    if (status != TLOB_OK)
+        return status;
+    tlob_block_params params = tlob_block_params_default();
+    params.shape = *shape;
+    params.max_samples = max_samples;
+    return tlob_block_create_with(ctx, &params, out);
 }
 
 void tlob_block_destroy(tlob_block **ptr) {
@@ -165,6 +209,7 @@ void tlob_block_destroy(tlob_block **ptr) {
     tlob_buffer_destroy(&block->d_proj);
     tlob_buffer_destroy(&block->d_o);
     tlob_buffer_destroy(&block->rows);
+    tlob_buffer_destroy(&block->gradients);
     tlob_buffer_destroy(&block->partial);
     tlob_buffer_destroy(&block->mean);
     tlob_context_unref(block->ctx);
@@ -235,6 +280,32 @@ static tlob_status project_out(const tlob_block *block, tlob_stream *stream, con
     return tlob_gemm_run(stream, &g, &operands);
 }
 
+/* What both fused passes are given; the caller adds the pass's own. */
+static tlob_block_fused_args fused_args(const tlob_block *block, const float *weights, const float *x,
+                                        int64_t samples) {
+    const tlob_context *ctx = block->ctx;
+    return (tlob_block_fused_args){
+        .shape = block->shape,
+        .columns = columns_of(block, samples),
+        .compute = ctx->settings.compute,
+        .multiprocessors = ctx->device.multiprocessors,
+        .overlaps = ctx->device.sm >= 90,
+        .weights = weights,
+        .x = x,
+    };
+}
+
+static tlob_status forward_fused(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                 int64_t samples, float *y) {
+    const tlob_space *space = block->ctx->space;
+    tlob_block_fused_args args = fused_args(block, weights, x, samples);
+    if (samples == 0)
+        return TLOB_OK;
+    args.y = y;
+    args.focus = block->inference ? NULL : tlob_floats(block->rows);
+    return tlob_fail_cuda(space, space->kernels->block_forward(stream->cuda_stream, &args), "kernel block_forward");
+}
+
 static tlob_status forward(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                            int64_t samples, float *y) {
     const int64_t columns = columns_of(block, samples);
@@ -258,7 +329,8 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
         return status;
     block->samples = TLOB_NO_PASS; /* until all of it is there: a backward pass must not meet one half */
     tlob_range_push(where);
-    status = forward(block, stream, weights, x, samples, y);
+    status = block->plan == TLOB_PLAN_FUSED ? forward_fused(block, stream, weights, x, samples, y)
+                                            : forward(block, stream, weights, x, samples, y);
     tlob_range_pop();
     if (status == TLOB_OK)
         block->samples = samples;
@@ -336,17 +408,43 @@ static tlob_status backward(const tlob_block *block, tlob_stream *stream, const 
     return status;
 }
 
+static tlob_status backward_fused(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                  const float *dy, float *dweights, float *dx) {
+    const tlob_space *space = block->ctx->space;
+    tlob_block_fused_args args = fused_args(block, weights, x, block->samples);
+    if (block->samples == 0) {
+        const size_t bytes = (size_t)tlob_block_weight_count(&block->shape) * sizeof(float);
+        return tlob_fail_cuda(space, space->fill(dweights, 0, bytes, stream->cuda_stream), "cudaMemsetAsync");
+    }
+    args.dy = dy;
+    args.partial = tlob_floats(block->gradients);
+    args.dweights = dweights;
+    args.dx = dx;
+    return tlob_fail_cuda(space, space->kernels->block_backward(stream->cuda_stream, &args), "kernel block_backward");
+}
+
+/* ARGUMENT for what only a block for training has. */
+static tlob_status check_training(const tlob_block *block, const char *where) {
+    if (!block->inference)
+        return TLOB_OK;
+    return tlob_fail(TLOB_ERR_ARGUMENT, where,
+                     "the block was made for inference, and keeps nothing of a forward pass: make one without");
+}
+
 tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                 const float *dy, int64_t samples, float *dweights, float *dx) {
     const char *where = "tlob_block_backward";
     tlob_status status = check_call(block, stream, where);
+    if (status == TLOB_OK)
+        status = check_training(block, where);
     if (status == TLOB_OK)
         status = tlob_check_backward(stream, weights, x, dy, samples, block->samples, dweights, dx, where);
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
     tlob_range_push(where);
-    status = backward(block, stream, weights, x, dy, dweights, dx);
+    status = block->plan == TLOB_PLAN_FUSED ? backward_fused(block, stream, weights, x, dy, dweights, dx)
+                                            : backward(block, stream, weights, x, dy, dweights, dx);
     tlob_range_pop();
     tlob_leave(block->ctx, previous);
     return status;
@@ -357,6 +455,8 @@ tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const fl
 tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *value) {
     const char *where = "tlob_block_mean_max";
     tlob_status status = check_call(block, stream, where);
+    if (status == TLOB_OK)
+        status = check_training(block, where);
     if (status != TLOB_OK)
         return status;
     if (!value)
@@ -364,12 +464,14 @@ tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *v
     *value = NAN; /* the mean of no rows */
     if (block->samples <= 0)
         return TLOB_OK;
-    const tlob_attend_args args = attend_args(block, block->samples);
     const int64_t rows = rows_of(block, block->samples);
+    const bool fused = block->plan == TLOB_PLAN_FUSED;
+    const float *inv_sum = fused ? tlob_floats(block->rows) : attend_args(block, block->samples).row_inv_sum;
+    const int64_t count = fused ? tlob_block_fused_tiles(columns_of(block, block->samples)) : rows;
     void *previous;
     if ((status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
-    status = tlob_row_sum(stream, 1, rows, args.row_inv_sum, (float)(1.0 / (double)rows), block->partial,
+    status = tlob_row_sum(stream, 1, count, inv_sum, (float)(1.0 / (double)rows), block->partial,
                           tlob_floats(block->mean));
     tlob_leave(block->ctx, previous);
     return status == TLOB_OK ? tlob_download(stream, value, tlob_buffer_data(block->mean), sizeof(*value)) : status;
@@ -381,7 +483,12 @@ tlob_status tlob_block_get_state(const tlob_block *block, tlob_block_state *stat
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", block ? "state" : "block");
     tlob_status status = tlob_context_check(block->ctx, where);
     if (status == TLOB_OK)
+        status = check_training(block, where);
+    if (status == TLOB_OK)
         status = tlob_check_passed(block->samples, where);
+    if (status == TLOB_OK && block->plan == TLOB_PLAN_FUSED)
+        status = tlob_fail(TLOB_ERR_UNSUPPORTED, where,
+                           "a block with plan fused keeps no Q, K, V and O: make one with plan composed");
     if (status != TLOB_OK)
         return status;
     const tlob_attend_args args = attend_args(block, block->samples);

@@ -144,13 +144,14 @@ static void log_settings(const tlob_context *ctx) {
     tlob_context_backend_names(ctx, names, sizeof(names));
     tlob_log(ctx, TLOB_LOG_INFO,
              "%s context%s%d: backends %s; policy %s (%s); compute %s (%s); workspace %zu MiB a stream (%s); "
-             "deterministic %s (%s)",
+             "deterministic %s (%s); block plan %s (%s)",
              tlob_memory_name(ctx->space->memory), ctx->home.device < 0 ? " " : " on device ", ctx->home.device, names,
              policy,
              tlob_origin_name(ctx->settings.policy_origin), tlob_compute_name(ctx->settings.compute),
              tlob_origin_name(ctx->settings.compute_origin), ctx->settings.workspace_bytes >> 20,
              tlob_origin_name(ctx->settings.workspace_origin), ctx->settings.deterministic ? "on" : "off",
-             tlob_origin_name(ctx->settings.deterministic_origin));
+             tlob_origin_name(ctx->settings.deterministic_origin), tlob_block_plan_name(ctx->settings.block_plan),
+             tlob_origin_name(ctx->settings.block_plan_origin));
 }
 
 static tlob_status check_params(const tlob_context_params *params, const tlob_space **space, tlob_settings *settings) {

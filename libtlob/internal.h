@@ -407,6 +407,7 @@ typedef enum tlob_setting {
     TLOB_SETTING_TRACE,
     TLOB_SETTING_DETERMINISTIC,
     TLOB_SETTING_TABLE,
+    TLOB_SETTING_BLOCK_PLAN,
     TLOB_SETTING_COUNT,
 } tlob_setting;
 

@@ -8,6 +8,7 @@
 
 static const char *const compute_names[] = {"default", "tf32", "fp32"};
 static const char *const switch_names[] = {"default", "off", "on"};
+static const char *const plan_names[] = {"default", "composed", "fused"};
 static const char *const log_names[] = {"default", "none", "error", "warn", "info", "debug"};
 
 const char *tlob_compute_name(tlob_compute compute) {
@@ -50,7 +51,7 @@ typedef struct written {
 static written look_up(const sources *from, tlob_setting setting) {
     static const char *const variables[TLOB_SETTING_COUNT] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB",
                                                               "TLOB_LOG", "TLOB_TRACE", "TLOB_DETERMINISTIC",
-                                                              "TLOB_TABLE"};
+                                                              "TLOB_TABLE", "TLOB_BLOCK_PLAN"};
     const char *value = getenv(variables[setting]);
     if (value)
         return (written){value, variables[setting], NULL, TLOB_ORIGIN_ENVIRONMENT};
@@ -108,6 +109,19 @@ static tlob_status resolve_deterministic(const sources *from, tlob_settings *set
     }
     settings->deterministic = value == TLOB_SWITCH_ON;
     return TLOB_OK;
+}
+
+static tlob_status resolve_block_plan(const sources *from, tlob_settings *settings) {
+    settings->block_plan = from->params->block_plan;
+    settings->block_plan_origin = TLOB_ORIGIN_ARGUMENT;
+    if (settings->block_plan != TLOB_PLAN_DEFAULT)
+        return TLOB_OK;
+    written w = look_up(from, TLOB_SETTING_BLOCK_PLAN);
+    settings->block_plan_origin = w.origin;
+    if (!w.text)
+        return TLOB_OK;
+    settings->block_plan = (tlob_block_plan)find_name(w.text, plan_names, 3);
+    return settings->block_plan ? TLOB_OK : bad_value(&w, "composed, fused");
 }
 
 static tlob_status resolve_workspace(const sources *from, tlob_settings *settings) {
@@ -267,6 +281,8 @@ static tlob_status check_enums(const tlob_context_params *params) {
     if ((unsigned)params->deterministic > TLOB_SWITCH_ON)
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "deterministic is %d, which is no tlob_switch",
                          (int)params->deterministic);
+    if ((unsigned)params->block_plan > TLOB_PLAN_FUSED)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "block_plan is %d, which is no tlob_block_plan", (int)params->block_plan);
     return TLOB_OK;
 }
 
@@ -290,6 +306,8 @@ tlob_status tlob_settings_resolve(const tlob_context_params *params, tlob_settin
         status = resolve_trace(&from, settings);
     if (status == TLOB_OK)
         status = resolve_deterministic(&from, settings);
+    if (status == TLOB_OK)
+        status = resolve_block_plan(&from, settings);
     if (status == TLOB_OK)
         status = resolve_policy(&from, settings);
     if (status == TLOB_OK)

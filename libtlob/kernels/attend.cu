@@ -1,6 +1,7 @@
 #include <type_traits>
 
 #include "libtlob/kernels/attend.cuh"
+#include "libtlob/kernels/mma.cuh"
 #include "libtlob/kernels/table.h"
 
 /*
@@ -300,7 +301,7 @@ static bool tiles_serve(const tlob_attend_args *x) {
 extern "C" bool tlob_cuda_attend_has_tiles(void) {
     cudaFuncAttributes compiled;
     if (cudaFuncGetAttributes(&compiled, attend<forward_pass, 1, true, false>) == cudaSuccess)
-        return compiled.ptxVersion * 10 >= TLOB_ATTEND_TILES_ARCH;
+        return compiled.ptxVersion * 10 >= TLOB_MMA_ARCH;
     cudaGetLastError();
     return false; /* the launch will say what is wrong */
 }

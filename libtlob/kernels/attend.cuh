@@ -20,9 +20,6 @@ static inline bool vectors_fit(const tlob_attend_args *x) {
     return address % 16 == 0 && elements % 4 == 0;
 }
 
-/** Where mma on TF32 and cp.async begin, as __CUDA_ARCH__ counts. */
-#define TLOB_ATTEND_TILES_ARCH 800
-
 int tlob_attend_tiled_forward(struct CUstream_st *stream, const tlob_attend_args *x);
 int tlob_attend_tiled_backward(struct CUstream_st *stream, const tlob_attend_args *x);
 int tlob_attend_tiled_forward_load();

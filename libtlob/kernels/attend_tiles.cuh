@@ -13,12 +13,11 @@
 #define TLOB_KERNELS_ATTEND_TILES_CUH
 
 #include "libtlob/kernels/attend.cuh"
+#include "libtlob/kernels/mma.cuh"
 
 #define WARPS      4
 #define THREADS    (32 * WARPS)
 #define OWN        (16 * WARPS) /* each warp owns the 16 rows of an mma */
-#define ALL_LANES  0xffffffffu
-#define TF32_BITS  0xffffe000u /* of a float's */
 #define SHARED_MAX (99 * 1024) /* bytes: a block may have them on every device, and two blocks fit on an sm_90 */
 
 /** Floats from row to row of a tile. Four more than a row has: then neither ldmatrix, which takes 4 floats of 8 rows,
@@ -28,27 +27,6 @@ static constexpr __host__ __device__ int pitch_of(int d) {
 }
 
 /* --- tiles in shared memory ------------------------------------------------------------------------------------- */
-
-/**
- * What the mma, which cuts the bits that TF32 does not have, makes x rounded to nearest of. The largest numbers, which
- * would become infinite, are cut: 0 times them must stay 0. So are infinity and NaN, whose bits must not carry.
- */
-static __device__ float rounded(float x) {
-    return fabsf(x) < 0x1.ffep127f ? __uint_as_float(__float_as_uint(x) + 0x1000u) : x;
-}
-
-template <int BYTES> static __device__ void copy_async(float *to, const float *from, bool there) {
-    unsigned address = (unsigned)__cvta_generic_to_shared(to);
-    int bytes = there ? BYTES : 0; /* the rest becomes 0 */
-    if (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes));
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes));
-}
-
-static __device__ void wait_for_copies() {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
 
 /** ROWS x D floats in shared memory; each thread copies, and then rounds, the same fours of them. */
 template <int ROWS, int D> struct tile {
@@ -107,29 +85,6 @@ template <int N, class Use> static __device__ void each_sum(Use use) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
             use(n, i);
-}
-
-template <int N> struct operand {
-    uint32_t high[N], low[N];
-};
-
-template <bool FP32, int N> static __device__ operand<N> split(const float (&x)[N]) {
-    operand<N> s;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        s.high[i] = __float_as_uint(x[i]);
-        if (FP32) {
-            s.high[i] &= TF32_BITS; /* cut: rounded, the largest numbers would become infinite */
-            s.low[i] = __float_as_uint(x[i] - __uint_as_float(s.high[i]));
-        }
-    }
-    return s;
-}
-
-static __device__ void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /** c += a b, or in FP32 what is smaller than c's last bits to `rest`. */
@@ -401,7 +356,7 @@ template <int WALK, int D, bool FP32> struct pair_of_tiles {
 
 template <class Kernel, int D, bool FP32>
 static __global__ void __launch_bounds__(THREADS, Kernel::blocks(D, FP32)) attend_tiled(tlob_attend_args x, tiling t) {
-#if __CUDA_ARCH__ >= TLOB_ATTEND_TILES_ARCH
+#if __CUDA_ARCH__ >= TLOB_MMA_ARCH
     extern __shared__ float4 shared[];
     Kernel::template run<D, FP32>(x, t, (float *)shared);
 #else

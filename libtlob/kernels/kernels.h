@@ -17,6 +17,7 @@ extern "C" {
 #endif
 
 struct CUstream_st;
+struct tlob_block_fused_args;
 
 /** D_b = beta * C_b + bias, m x n each; beta 0: C is not read; bias: m floats or NULL; D may be C. */
 typedef struct tlob_affine_args {
@@ -114,6 +115,9 @@ typedef struct tlob_kernels {
     /** w[i] = bound * u_i with u_i in [-1, 1), from block i/4, word i%4 of Philox4x32-10, key `seed`, counter
      *  (i/4, `space`): bit-equal in both memory spaces. */
     int (*uniform)(struct CUstream_st *stream, int64_t count, float bound, uint64_t seed, uint32_t space, float *w);
+    /** The passes of the fused block (block_fused.h); NULL where there is none. */
+    int (*block_forward)(struct CUstream_st *stream, const struct tlob_block_fused_args *args);
+    int (*block_backward)(struct CUstream_st *stream, const struct tlob_block_fused_args *args);
     /** Has the code of every kernel on the current device, which CUDA may otherwise load at its first launch only. */
     int (*load)(void);
 } tlob_kernels;

@@ -26,13 +26,15 @@ extern "C" {
 TLOB_KERNEL_LIST(host);
 TLOB_KERNEL_LIST(cuda);
 
-#define TLOB_KERNEL_TABLE(space)                                                                                       \
+/** With more slots after the name of the space, for what is not in every one. */
+#define TLOB_KERNEL_TABLE(space, ...)                                                                                  \
     {                                                                                                                  \
         .affine = tlob_##space##_affine, .finish = tlob_##space##_finish,                                              \
         .attend_has_tiles = tlob_##space##_attend_has_tiles,                                                           \
         .attend_forward = tlob_##space##_attend_forward, .attend_backward = tlob_##space##_attend_backward,            \
         .cross_entropy = tlob_##space##_cross_entropy, .row_sum = tlob_##space##_row_sum, .adam = tlob_##space##_adam, \
         .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform, .load = tlob_##space##_load,       \
+        __VA_ARGS__                                                                                                    \
     }
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@
 /* What a forward and a backward pass leave, on the host. */
 typedef struct outcome {
     int64_t w_count, y_count, x_count;
-    float *y, *q, *k, *v, *o, *dw, *dx, mean_max;
+    float *y, *q, *k, *v, *o, *dw, *dx, mean_max; /* q to o: NULL with the fused plan, which keeps none of them */
 } outcome;
 
 static void free_outcome(outcome *r) {
@@ -33,11 +33,14 @@ static outcome run_block(lab *l, tlob_block *block, const tlob_block_shape *s, i
     LAB_OK(tlob_block_forward(block, l->stream, aw.at, ax.at, samples, y.at));
     LAB_OK(tlob_block_mean_max(block, l->stream, &r.mean_max));
     LAB_OK(tlob_block_backward(block, l->stream, aw.at, ax.at, ady.at, samples, dw.at, dx.at));
-    tlob_block_state state;
-    LAB_OK(tlob_block_get_state(block, &state));
     r.y = lab_read(l, y);
     r.dw = lab_read(l, dw);
     r.dx = lab_read(l, dx);
+    tlob_block_state state;
+    tlob_status status = tlob_block_get_state(block, &state);
+    if (status == TLOB_ERR_UNSUPPORTED)
+        return r;
+    LAB_OK(status);
     r.q = lab_read_at(l, state.q, r.y_count);
     r.k = lab_read_at(l, state.k, r.y_count);
     r.v = lab_read_at(l, state.v, r.y_count);
@@ -103,6 +106,8 @@ void case_reference(lab *l, const char *name) {
     } results[] = {{"q", r.q}, {"k", r.k}, {"v", r.v}, {"o", r.o}, {"y", r.y}, {"dx", r.dx}};
     for (int i = 0; i < 6; i++) {
         const io_tensor *want = reference_tensor(file, results[i].name);
+        if (!results[i].got)
+            continue;
         lab_close_to(results[i].name, results[i].got, want->data, reference_count(want), l->bar);
     }
     for (int i = 0; i < 4; i++) { /* each matrix on its own: the largest must not hide an error in another */
@@ -220,6 +225,8 @@ static void close_outcomes(const outcome *got, const outcome *want, double bar) 
         {"dx", got->dx, want->dx, got->x_count}, {"mean_max", &got->mean_max, &want->mean_max, 1},
     };
     for (int i = 0; i < 8; i++) {
+        if (!pairs[i].got && !pairs[i].want)
+            continue;
         if (bar == 0.0) {
             lab_same_bits(pairs[i].name, pairs[i].got, pairs[i].want, pairs[i].count);
             continue;

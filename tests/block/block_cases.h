@@ -9,6 +9,14 @@
 /** A file of reference values from PyTorch in float64: "block_feature" or "block_time". Skips where it is missing. */
 void case_reference(lab *l, const char *name);
 
+/** Both passes of every fused shape against the oracle, with N = 1, 7, 33 and 1000, arrays a float past alignment, and
+ *  dX wanted or not; twice with the same bits. `l` has a device; `bar` is for its compute mode. */
+void case_fused(lab *l, double bar);
+
+/** Which plan a block gets, and what one with a plan or without a backward pass refuses. `fused`: whether this context
+ *  has fused kernels. */
+void case_plans(lab *l, bool fused);
+
 /** Every gradient against central differences of the loss in double, with d_in != d_out, on one axis. */
 void case_gradients(lab *l, tlob_axis axis);
 

@@ -20,6 +20,15 @@ void lab_open_host(lab *l) {
     open_lab(l, &params, 1e-6);
 }
 
+void lab_open_cuda_plan(lab *l, const char *policy, tlob_block_plan plan) {
+    tlob_context_params params = tlob_context_params_default();
+    params.compute = TLOB_COMPUTE_FP32;
+    params.block_plan = plan;
+    cr_log_info("policy %s, plan %s", policy, tlob_block_plan_name(plan));
+    LAB_OK(tlob_policy_parse(policy, &params.policy));
+    open_lab(l, &params, 1e-5);
+}
+
 void lab_open_cuda_in(lab *l, const char *policy, tlob_compute compute) {
     tlob_context_params params = tlob_context_params_default();
     params.compute = compute;

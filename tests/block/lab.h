@@ -29,6 +29,9 @@ typedef struct lab {
 void lab_open_host(lab *l);
 void lab_open_cuda(lab *l, const char *policy);
 
+/** The same with a plan for blocks. */
+void lab_open_cuda_plan(lab *l, const char *policy, tlob_block_plan plan);
+
 /** The same in another compute mode; the caller sets the bar. */
 void lab_open_cuda_in(lab *l, const char *policy, tlob_compute compute);
 

@@ -46,6 +46,10 @@ Test(block, repeats_bit_for_bit) {
     case_repeats(&host, TLOB_AXIS_TIME);
 }
 
+Test(block, plans) {
+    case_plans(&host, false);
+}
+
 Test(block, initial_weights) {
     case_init(&host);
 }

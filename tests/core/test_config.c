@@ -12,7 +12,8 @@ static char path[64];
 
 static void setup(void) {
     static const char *const variables[] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB", "TLOB_LOG",
-                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC", "TLOB_TABLE"};
+                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC", "TLOB_TABLE",
+                                            "TLOB_BLOCK_PLAN"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
         unsetenv(variables[i]);
     strcpy(path, "/tmp/tlob-config-XXXXXX");
@@ -45,17 +46,19 @@ static tlob_status resolve(const char *text, tlob_settings *s) {
 Test(config, every_key) {
     tlob_settings s;
     cr_assert_eq(resolve("\n{\"compute\": \"tf32\", \"policy\": \"fixed:cpu_ref\", \"workspace_mib\": 7, \"log\": \"none\","
-                         " \"trace\": \"/tmp/t\", \"deterministic\": \"on\"}\n", &s), TLOB_OK, "%s", tlob_last_error()->message);
+                         " \"trace\": \"/tmp/t\", \"deterministic\": \"on\", \"block_plan\": \"fused\"}\n", &s),
+                 TLOB_OK, "%s", tlob_last_error()->message);
     cr_assert_eq(s.compute, TLOB_COMPUTE_TF32);
     cr_assert_str_eq(s.policy.backend, "cpu_ref");
     cr_assert_eq(s.workspace_bytes, (size_t)7 << 20);
     cr_assert_eq(s.log_level, TLOB_LOG_NONE);
     cr_assert_str_eq(s.trace_path, "/tmp/t");
     cr_assert(s.deterministic);
+    cr_assert_eq(s.block_plan, TLOB_PLAN_FUSED);
     cr_assert_str_eq(s.config_path, path);
     const tlob_origin origins[] = {s.compute_origin, s.policy_origin, s.workspace_origin, s.log_level_origin,
-                                   s.trace_origin, s.deterministic_origin};
-    for (int i = 0; i < 6; i++)
+                                   s.trace_origin, s.deterministic_origin, s.block_plan_origin};
+    for (int i = 0; i < 7; i++)
         cr_assert_str_eq(tlob_origin_name(origins[i]), "file");
     cr_assert_eq(s.config_origin, TLOB_ORIGIN_ARGUMENT);
 }
@@ -91,7 +94,9 @@ Test(config, what_is_wrong_is_named) {
         {"{\"compute\": \"fp16\"}", "compute='fp16'; valid are: tf32, fp32"},
         {"{\"compute\": 32}", "\"compute\" must be a string"},
         {"{\"compute\": null}", "\"compute\" must be a string"},
-        {"{\"comptue\": \"fp32\"}", "\"comptue\"; valid are: compute, policy, workspace_mib, log, trace, deterministic"},
+        {"{\"comptue\": \"fp32\"}", "\"comptue\"; valid are: compute, policy, workspace_mib, log, trace, deterministic, "
+                                   "table, block_plan"},
+        {"{\"block_plan\": \"default\"}", "block_plan='default'; valid are: composed, fused"},
         {"{\"Compute\": \"fp32\"}", "\"Compute\""},
         {"{\"log\": \"warn\", \"log\": \"warn\"}", "\"log\" twice"},
         {"{\"log\": \"loud\"}", "none, error, warn, info, debug"},

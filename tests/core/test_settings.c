@@ -14,6 +14,7 @@ static void clear_environment(void) {
     unsetenv("TLOB_LOG");
     unsetenv("TLOB_TRACE");
     unsetenv("TLOB_DETERMINISTIC");
+    unsetenv("TLOB_BLOCK_PLAN");
     unsetenv("TLOB_CONFIG");
     unsetenv("TLOB_TABLE");
 }
@@ -98,11 +99,28 @@ Test(settings, deterministic_is_off_unless_asked_for) {
     cr_assert(strstr(tlob_last_error()->message, "deterministic is 3"), "%s", tlob_last_error()->message);
 }
 
+Test(settings, block_plan_is_by_shape_unless_asked_for) {
+    tlob_context_params params = host_params();
+    tlob_settings s;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(s.block_plan == TLOB_PLAN_DEFAULT && s.block_plan_origin == TLOB_ORIGIN_DEFAULT);
+    setenv("TLOB_BLOCK_PLAN", "fused", 1);
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(s.block_plan == TLOB_PLAN_FUSED && s.block_plan_origin == TLOB_ORIGIN_ENVIRONMENT);
+    params.block_plan = TLOB_PLAN_COMPOSED;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(s.block_plan == TLOB_PLAN_COMPOSED && s.block_plan_origin == TLOB_ORIGIN_ARGUMENT);
+    params.block_plan = (tlob_block_plan)3;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_ERR_ARGUMENT);
+    cr_assert(strstr(tlob_last_error()->message, "block_plan is 3"), "%s", tlob_last_error()->message);
+}
+
 Test(settings, an_invalid_variable_is_an_error_that_lists_what_is_valid) {
     static const char *const bad[][3] = {
         {"TLOB_COMPUTE", "TF32", "tf32, fp32"},     {"TLOB_COMPUTE", "", "tf32, fp32"},
         {"TLOB_COMPUTE", "default", "tf32, fp32"},  {"TLOB_LOG", "verbose", "none, error, warn, info, debug"},
         {"TLOB_DETERMINISTIC", "1", "on, off"},     {"TLOB_DETERMINISTIC", "", "on, off"},
+        {"TLOB_BLOCK_PLAN", "", "composed, fused"}, {"TLOB_BLOCK_PLAN", "default", "composed, fused"},
         {"TLOB_WORKSPACE_MIB", "0", "1 to 65536"},  {"TLOB_WORKSPACE_MIB", "32x", "1 to 65536"},
         {"TLOB_WORKSPACE_MIB", "-1", "1 to 65536"}, {"TLOB_WORKSPACE_MIB", " 3", "1 to 65536"},
         {"TLOB_WORKSPACE_MIB", "99999999999999999999", "1 to 65536"},

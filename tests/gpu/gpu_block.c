@@ -37,6 +37,23 @@ Test(gpu_block, scratch_repeats_and_the_rest) {
     }
 }
 
+Test(gpu_block, plans) {
+    NEED_GPU();
+    lab_open_cuda(&gpu, "threshold");
+    case_plans(&gpu, true);
+    lab_close(&gpu);
+}
+
+Test(gpu_block, fused_follows_the_oracle) {
+    NEED_GPU();
+    lab_open_cuda(&gpu, "threshold");
+    case_fused(&gpu, 1e-5);
+    lab_close(&gpu);
+    lab_open_cuda_in(&gpu, "threshold", TLOB_COMPUTE_TF32);
+    case_fused(&gpu, 4e-3);
+    lab_close(&gpu);
+}
+
 Test(gpu_block, kernels) {
     NEED_GPU();
     lab_open_cuda(&gpu, "threshold");

@@ -14,11 +14,15 @@
         cr_assert_eq(code_, cudaSuccess, "%s: %s", #call, cudaGetErrorString(code_));                                  \
     } while (0)
 
-static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold"};
+static const char *const policies[] = {"fixed:cublas_classic", "fixed:cublaslt", "threshold", "threshold"};
+
+/** The plan of blocks under each: composed of products by the policy, and last what libtlob chooses, which is fused. */
+static const tlob_block_plan plans[] = {TLOB_PLAN_COMPOSED, TLOB_PLAN_COMPOSED, TLOB_PLAN_COMPOSED,
+                                        TLOB_PLAN_DEFAULT};
 
 /** The statements that follow, once for each policy, in a context `l` of its own in FP32; policies[p_] is its name. */
 #define FOR_EACH_POLICY(l)                                                                                             \
-    for (int p_ = 0; p_ < 3 && (lab_open_cuda(l, policies[p_]), cr_log_info("policy %s", policies[p_]), true);         \
+    for (int p_ = 0; p_ < 4 && (lab_open_cuda_plan(l, policies[p_], plans[p_]), true);                                 \
          lab_close(l), p_++)
 
 static inline void begin_capture_on(const lab *l) {

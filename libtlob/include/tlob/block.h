@@ -53,10 +53,39 @@ TLOB_API tlob_status tlob_block_init_weights(tlob_stream *stream, const tlob_blo
 /** Scratch of a block: what forward leaves for backward. One block serves one stream at a time. */
 typedef struct tlob_block tlob_block;
 
+/** How to make a block. */
+typedef struct tlob_block_params {
+    tlob_block_shape shape;
+    int64_t max_samples;  /**< the most samples of one pass, >= 1 */
+    tlob_block_plan plan; /**< DEFAULT: the context's block_plan, or, where that is DEFAULT too, fused where the fused
+                               kernels cover the shape in this context, else composed */
+    bool inference;       /**< forward passes alone: they keep nothing, and less scratch is made; backward, mean_max and
+                               get_state are then ARGUMENT */
+} tlob_block_params;
+
+/** The default shape, max_samples 256, plan DEFAULT, training. */
+TLOB_API tlob_block_params tlob_block_params_default(void);
+
+/** A plan, and what it was chosen for. */
+typedef struct tlob_block_choice {
+    tlob_block_plan plan; /**< COMPOSED or FUSED */
+    char reason[256];     /**< such as "the caller's choice" */
+} tlob_block_choice;
+
 /**
- * Allocates scratch for up to `max_samples` samples. Free with tlob_block_destroy.
- * Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ * Which plan a block made from `params` gets in `ctx`, and why; docs/fused.md says what the fused kernels cover.
+ * Thread-safe. Errors: ARGUMENT, CLOSED; UNSUPPORTED, with the reason, where fused is asked for and does not cover it.
  */
+TLOB_API tlob_status tlob_block_explain(const tlob_context *ctx, const tlob_block_params *params,
+                                        tlob_block_choice *choice);
+
+/**
+ * Allocates scratch for up to params->max_samples samples. Free with tlob_block_destroy.
+ * Errors: as tlob_block_explain, and OUT_OF_MEMORY, CUDA.
+ */
+TLOB_API tlob_status tlob_block_create_with(tlob_context *ctx, const tlob_block_params *params, tlob_block **block);
+
+/** tlob_block_create_with these two and the other parameters' defaults. */
 TLOB_API tlob_status tlob_block_create(tlob_context *ctx, const tlob_block_shape *shape, int64_t max_samples,
                                        tlob_block **block);
 
@@ -65,7 +94,8 @@ TLOB_API void tlob_block_destroy(tlob_block **block);
 
 /**
  * Y = W_O attend(W_Q X, W_K X, W_V X), with S = q k^T / sqrt(head_dim), P = softmax of each row of S, o = P v. The
- * three projections are one strided-batched product. Keeps Q, K, V and O in the block for the backward pass.
+ * three projections are one strided-batched product, or all is one kernel: the block's plan. The composed plan keeps Q,
+ * K, V and O in the block for the backward pass; the fused one does not, and its backward pass forms them anew from x.
  *
  * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, samples from 0 to
  * max_samples. All in the memory of the stream's context; x and y may be NULL where samples is 0. Asynchronous.
@@ -103,7 +133,10 @@ typedef struct tlob_block_state {
     const float *o; /**< [d_out, N] */
 } tlob_block_state;
 
-/** Looks into a block, for tests and pictures. Errors: ARGUMENT (also before the first forward), CLOSED. */
+/**
+ * Looks into a block, for tests and pictures. Errors: ARGUMENT (also before the first forward), CLOSED; UNSUPPORTED with
+ * the fused plan, which keeps none of it.
+ */
 TLOB_API tlob_status tlob_block_get_state(const tlob_block *block, tlob_block_state *state);
 
 #ifdef __cplusplus

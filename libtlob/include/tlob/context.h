@@ -31,6 +31,16 @@ typedef enum tlob_switch {
     TLOB_SWITCH_ON,
 } tlob_switch;
 
+/** How the attention block is computed (<tlob/block.h>). */
+typedef enum tlob_block_plan {
+    TLOB_PLAN_DEFAULT,  /**< as a setting: environment, else configuration file, else libtlob chooses by shape */
+    TLOB_PLAN_COMPOSED, /**< products by the context's backends, and an attention kernel */
+    TLOB_PLAN_FUSED,    /**< one kernel a pass, and one more that adds up the gradients of the weights */
+} tlob_block_plan;
+
+/** "composed", "fused", or "default". Static storage. */
+TLOB_API const char *tlob_block_plan_name(tlob_block_plan plan);
+
 /** Receives one log line without a trailing newline. May be called from any thread that uses the context. */
 typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
 
@@ -83,6 +93,7 @@ TLOB_API const char *tlob_compute_name(tlob_compute compute);
  * | log_level       | TLOB_LOG           | log             | none, error, warn, info, debug          | warn    |
  * | trace_path      | TLOB_TRACE         | trace           | a file to append JSON lines to          | none    |
  * | deterministic   | TLOB_DETERMINISTIC | deterministic   | on, off                                 | off     |
+ * | block_plan      | TLOB_BLOCK_PLAN    | block_plan      | composed, fused                         | by shape |
  * | config_path     | TLOB_CONFIG        |                 | a JSON file: one object with these keys | none    |
  *
  * Variables and file are read once, when a context is created or settings are resolved. An invalid value, an unknown key
@@ -107,6 +118,8 @@ typedef struct tlob_context_params {
     tlob_switch deterministic; /**< on: the same problem gives the same bits, on the same device model, with the same
                                     vendor library, workspace and alignment of operands (docs/determinism.md); a
                                     backend whose caps do not promise that is then unsupported */
+    tlob_block_plan block_plan; /**< how blocks that do not say so themselves are computed; with fused, one that it does
+                                    not cover is an error, and gets no other plan */
     tlob_trace_fn trace;       /**< NULL: no callback */
     void *trace_user;          /**< handed to `trace` */
     const struct tlob_backend_ops *const *backends; /**< rows of one's own (<tlob/backend.h>), besides libtlob's */
@@ -126,6 +139,7 @@ typedef struct tlob_settings {
     size_t workspace_bytes;   /**< of each stream */
     tlob_log_level log_level; /**< never DEFAULT */
     bool deterministic;       /**< whether it is on */
+    tlob_block_plan block_plan;     /**< DEFAULT: libtlob chooses by shape (tlob_block_explain) */
     char trace_path[256];  /**< empty: no trace file */
     char config_path[256]; /**< empty: no configuration file */
     char table_path[256];  /**< empty: policy `tuned` has the table in `policy`, or the policy is another */
@@ -135,6 +149,7 @@ typedef struct tlob_settings {
     tlob_origin log_level_origin; /**< of log_level */
     tlob_origin trace_origin;     /**< of trace_path */
     tlob_origin deterministic_origin; /**< of deterministic */
+    tlob_origin block_plan_origin; /**< of block_plan */
     tlob_origin config_origin;    /**< of config_path */
     tlob_origin table_origin;     /**< of table_path, or of the table in `policy` */
 } tlob_settings;

@@ -1,0 +1,75 @@
+/* Which plan a block gets, and why: decided once, when it is created. */
+#include <stdio.h>
+
+#include "libtlob/kernels/block_fused.h"
+#include "libtlob/parts.h"
+
+const char *tlob_block_plan_name(tlob_block_plan plan) {
+    static const char *const names[] = {"default", "composed", "fused"};
+    return (unsigned)plan < 3 ? names[plan] : "?";
+}
+
+tlob_block_params tlob_block_params_default(void) {
+    return (tlob_block_params){.shape = tlob_block_shape_default(), .max_samples = 256};
+}
+
+const char *tlob_block_fused_obstacle(const tlob_block_shape *shape) {
+    if (shape->axis != TLOB_AXIS_FEATURE)
+        return "there are fused kernels for the FEATURE axis only";
+#define COVER(in, out, head)                                                                                           \
+    if (shape->d_in == in && shape->d_out == out && shape->head_dim == head)                                           \
+        return NULL;
+    TLOB_BLOCK_FUSED_SHAPES(COVER)
+#undef COVER
+#define NAME(in, out, head) " (" #in ", " #out ", " #head ")"
+    return "the (d_in, d_out, head_dim) that have fused kernels are" TLOB_BLOCK_FUSED_SHAPES(NAME);
+#undef NAME
+}
+
+/* NULL, or why a block of this shape cannot be fused in this context. */
+static const char *find_obstacle(const tlob_context *ctx, const tlob_block_shape *shape) {
+    if (ctx->space->memory == TLOB_MEMORY_HOST)
+        return "the host has no fused kernels";
+    if (!ctx->attend_has_tiles) /* the same instructions */
+        return "the fused kernels need a GPU of compute capability 8.0, and code for it in this build";
+    return tlob_block_fused_obstacle(shape);
+}
+
+/* What the caller or a setting asks for, and who does. */
+static tlob_block_plan wanted(const tlob_context *ctx, const tlob_block_params *params, const char **who) {
+    *who = "the caller's";
+    if (params->plan != TLOB_PLAN_DEFAULT)
+        return params->plan;
+    *who = ctx->settings.block_plan_origin == TLOB_ORIGIN_ARGUMENT      ? "the context's"
+           : ctx->settings.block_plan_origin == TLOB_ORIGIN_ENVIRONMENT ? "TLOB_BLOCK_PLAN's"
+                                                                        : "the configuration file's";
+    return ctx->settings.block_plan;
+}
+
+tlob_status tlob_block_explain(const tlob_context *ctx, const tlob_block_params *params, tlob_block_choice *choice) {
+    const char *where = "tlob_block_explain";
+    tlob_status status = tlob_context_check(ctx, where);
+    if (status != TLOB_OK)
+        return status;
+    if (!params || !choice)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "%s is NULL", params ? "choice" : "params");
+    if ((status = tlob_block_shape_check(&params->shape)) != TLOB_OK)
+        return status;
+    if ((unsigned)params->plan > TLOB_PLAN_FUSED)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "plan is %d, which is no tlob_block_plan", (int)params->plan);
+    const char *obstacle = find_obstacle(ctx, &params->shape), *who;
+    const tlob_block_plan plan = wanted(ctx, params, &who);
+    if (plan == TLOB_PLAN_FUSED && obstacle)
+        return tlob_fail(TLOB_ERR_UNSUPPORTED, where,
+                         "a block with plan fused (%s choice): %s; use plan composed, or leave the choice to libtlob",
+                         who, obstacle);
+    *choice = (tlob_block_choice){.plan = plan};
+    if (plan != TLOB_PLAN_DEFAULT) {
+        snprintf(choice->reason, sizeof(choice->reason), "%s choice", who);
+        return TLOB_OK;
+    }
+    choice->plan = obstacle ? TLOB_PLAN_COMPOSED : TLOB_PLAN_FUSED;
+    snprintf(choice->reason, sizeof(choice->reason), "%s",
+             obstacle ? obstacle : "fused kernels cover the shape, and take the least time at every number of samples");
+    return TLOB_OK;
+}

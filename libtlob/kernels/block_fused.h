@@ -1,0 +1,88 @@
+/**
+ * The whole attention block in one kernel: Y = W_O attend(W_Q X, W_K X, W_V X) without an intermediate in memory, and
+ * the gradients with Q, K, V and P computed again from X. CUDA builds only.
+ */
+#ifndef TLOB_KERNELS_BLOCK_FUSED_H
+#define TLOB_KERNELS_BLOCK_FUSED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tlob/block.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+
+/**
+ * The shapes (d_in, d_out, head_dim) on the FEATURE axis that have kernels of their own, which hold a column's tokens in
+ * the registers of four lanes. One template makes all of them from this list: a line is all that another one takes, with
+ * d_in 16 or 32, d_out 16 and head_dim 4, or d_out 32 and head_dim 4 or 8.
+ */
+#define TLOB_BLOCK_FUSED_SHAPES(X)                                                                                     \
+    X(16, 16, 4)                                                                                                       \
+    X(32, 16, 4)
+
+/** Weights, X, Y and their gradients need no more alignment than a float has; at multiples of 16 bytes they are moved
+ *  in fours. */
+typedef struct tlob_block_fused_args {
+    tlob_block_shape shape;
+    int64_t columns;        /**< N >= 1 */
+    tlob_compute compute;   /**< TF32, or FP32: products in three parts, which keep a float's accuracy */
+    int multiprocessors;    /**< of the device; no result depends on it */
+    bool overlaps;          /**< whether the device starts a kernel while the one before ends: sm_90 and later */
+    const float *weights;   /**< flat, as in tlob_block_forward */
+    const float *x;         /**< [d_in, N] */
+    float *y;               /**< forward: [d_out, N] */
+    float *focus;           /**< forward: for each tile of 16 columns the sum of its rows' largest P; NULL: not wanted */
+    const float *dy;        /**< backward: [d_out, N] */
+    float *partial;         /**< backward: as many floats as weights for each chunk */
+    float *dweights;        /**< backward: as the weights, or NULL */
+    float *dx;              /**< backward: [d_in, N], or NULL; not NULL where dweights is */
+} tlob_block_fused_args;
+
+/** Columns that a warp takes at once: the rows of an mma. */
+#define TLOB_BLOCK_FUSED_TILE 16
+
+static inline int64_t tlob_block_fused_tiles(int64_t columns) {
+    return (columns - 1) / TLOB_BLOCK_FUSED_TILE + 1;
+}
+
+/** Chunks at most: one for each multiprocessor of an H200, and few enough to add up in a microsecond or two. */
+#define TLOB_BLOCK_FUSED_CHUNKS 132
+
+/** Tiles of a chunk at least, and what their number is a multiple of: one for each scheduler of a multiprocessor. */
+#define TLOB_BLOCK_FUSED_FEW 4
+
+/**
+ * Tiles of a chunk. Weight gradients are summed within chunks, in the order of warps and tiles, and then over chunks in
+ * their order. Chunks depend on N alone, so that no device and no grid sums differently.
+ */
+static inline int64_t tlob_block_fused_chunk(int64_t columns) {
+    const int64_t fours = TLOB_BLOCK_FUSED_FEW * TLOB_BLOCK_FUSED_CHUNKS;
+    return ((tlob_block_fused_tiles(columns) - 1) / fours + 1) * TLOB_BLOCK_FUSED_FEW;
+}
+
+static inline int64_t tlob_block_fused_chunks(int64_t columns) {
+    return (tlob_block_fused_tiles(columns) - 1) / tlob_block_fused_chunk(columns) + 1;
+}
+
+/** The most chunks that `columns` or fewer have. */
+static inline int64_t tlob_block_fused_chunks_most(int64_t columns) {
+    const int64_t chunks = (tlob_block_fused_tiles(columns) - 1) / TLOB_BLOCK_FUSED_FEW + 1;
+    return chunks < TLOB_BLOCK_FUSED_CHUNKS ? chunks : TLOB_BLOCK_FUSED_CHUNKS;
+}
+
+/** NULL, or why the kernels do not cover a (valid) shape. A pure function; static storage. */
+const char *tlob_block_fused_obstacle(const tlob_block_shape *shape);
+
+/** As the kernels of tlob_kernels. */
+int tlob_cuda_block_fused_forward(struct CUstream_st *stream, const tlob_block_fused_args *args);
+int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const tlob_block_fused_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
