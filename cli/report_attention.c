@@ -82,8 +82,9 @@ static bool open_walk(walk *w, tlob_context *ctx, const cli_model_file *file, co
         cli_error("out of memory");
         return false;
     }
+    tlob_block_params params = {.shape = *s, .max_samples = w->capacity, .plan = TLOB_PLAN_COMPOSED}; // which keeps Q, K
     // The block's weights come first among those of a model.
-    if (tlob_stream_create(ctx, &w->stream) || tlob_block_create(ctx, s, w->capacity, &w->block) ||
+    if (tlob_stream_create(ctx, &w->stream) || tlob_block_create_with(ctx, &params, &w->block) ||
         tlob_buffer_create(ctx, weights, &w->weights) || tlob_buffer_create(ctx, bytes, &w->y) ||
         tlob_upload(w->stream, tlob_buffer_data(w->weights), file->weights, weights)) {
         cli_tlob_error("making the block");

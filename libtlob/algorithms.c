@@ -42,6 +42,7 @@ tlob_status tlob_shared_attach(tlob_context *ctx) {
     if (status != TLOB_OK)
         return status;
     ctx->attend_has_tiles = ctx->space->kernels->attend_has_tiles();
+    ctx->has_fused_code = ctx->space->kernels->block_has_code && ctx->space->kernels->block_has_code();
     status = tlob_fail_cuda(ctx->space, ctx->space->describe(ctx->home.device, &ctx->device),
                             "cudaGetDeviceProperties");
     const tlob_shared_params params = {

@@ -30,8 +30,11 @@ const char *tlob_block_fused_obstacle(const tlob_block_shape *shape) {
 static const char *find_obstacle(const tlob_context *ctx, const tlob_block_shape *shape) {
     if (ctx->space->memory == TLOB_MEMORY_HOST)
         return "the host has no fused kernels";
-    if (!ctx->attend_has_tiles) /* the same instructions */
-        return "the fused kernels need a GPU of compute capability 8.0, and code for it in this build";
+    if (ctx->device.sm < 90 || ctx->device.sm >= 120)
+        return "the fused kernels need more than 200 KiB of shared memory, which GPUs of compute capability 9.0 to 11 "
+               "have";
+    if (!ctx->has_fused_code) /* older code would not wait for the kernel before, which it overlaps with */
+        return "this build has no code of compute capability 9.0 for the device, which the fused kernels need";
     return tlob_block_fused_obstacle(shape);
 }
 

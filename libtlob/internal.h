@@ -116,6 +116,7 @@ struct tlob_context {
     tlob_home home;
     tlob_device_info device;         /**< all 0 on the host */
     bool attend_has_tiles;           /**< what the kernel of that name says of the device */
+    bool has_fused_code;             /**< what block_has_code says of it */
     atomic_bool kernels_loaded;      /**< whether the code of all of them is on the device (graph.c) */
     tlob_settings settings;
     tlob_log_fn log;

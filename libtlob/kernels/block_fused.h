@@ -81,6 +81,7 @@ const char *tlob_block_fused_obstacle(const tlob_block_shape *shape);
 /** As the kernels of tlob_kernels. */
 int tlob_cuda_block_fused_forward(struct CUstream_st *stream, const tlob_block_fused_args *args);
 int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const tlob_block_fused_args *args);
+bool tlob_cuda_block_fused_has_code(void);
 
 #ifdef __cplusplus
 }

@@ -16,12 +16,12 @@ static constexpr __host__ __device__ int warps_of(bool fp32) {
 /* --- tiles in shared memory ------------------------------------------------------------------------------------- */
 
 /** The columns of a tile that are rows q and q + 8 of the mma: this and the one 8 further on. */
-static __device__ int quad_column() {
+[[maybe_unused]] static __device__ int quad_column() {
     return quad_of_lane() / 2 + quad_of_lane() % 2 * 4;
 }
 
 /** Those that are steps t and t + 4 of a product over columns: this and the next. */
-static __device__ int step_column(int step) {
+[[maybe_unused]] static __device__ int step_column(int step) {
     return 8 * step + 2 * lane_of_quad();
 }
 
@@ -481,7 +481,7 @@ static __device__ void store_sums(fused_sums<S> &sums, float *shared, int room, 
 }
 
 /** threadIdx.x, so that what depends on it is worked out anew: to hold it through an attention would take registers. */
-static __device__ int thread_again() {
+[[maybe_unused]] static __device__ int thread_again() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread;
@@ -622,6 +622,11 @@ extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const 
     TLOB_BLOCK_FUSED_SHAPES(RUN)
 #undef RUN
     return (int)cudaErrorInvalidValue; /* tlob_block_fused_obstacle has named it */
+}
+
+extern "C" bool tlob_cuda_block_fused_has_code(void) {
+    cudaFuncAttributes compiled;
+    return taken(cudaFuncGetAttributes(&compiled, block_fused_sum)) == 0 && compiled.ptxVersion >= 90;
 }
 
 extern "C" int tlob_cuda_load_block_fused_backward(void) {

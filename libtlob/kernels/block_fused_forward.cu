@@ -67,7 +67,7 @@ static __device__ void load_column(float (&x)[S::own_in], const float *from, int
 }
 
 /** The sum over all lanes, in the order of a butterfly. */
-static __device__ void store_focus(float *to, float focus) {
+[[maybe_unused]] static __device__ void store_focus(float *to, float focus) {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2)
         focus += __shfl_xor_sync(ALL_LANES, focus, lanes);

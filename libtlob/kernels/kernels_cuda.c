@@ -29,4 +29,5 @@ int tlob_cuda_load(void) {
 }
 
 const tlob_kernels tlob_kernels_cuda = TLOB_KERNEL_TABLE(cuda, .block_forward = tlob_cuda_block_fused_forward,
-                                                         .block_backward = tlob_cuda_block_fused_backward);
+                                                         .block_backward = tlob_cuda_block_fused_backward,
+                                                         .block_has_code = tlob_cuda_block_fused_has_code);

@@ -4,4 +4,5 @@ int tlob_host_load(void) {
     return 0;
 }
 
-const tlob_kernels tlob_kernels_host = TLOB_KERNEL_TABLE(host, .block_forward = NULL, .block_backward = NULL);
+const tlob_kernels tlob_kernels_host = TLOB_KERNEL_TABLE(host, .block_forward = NULL, .block_backward = NULL,
+                                                         .block_has_code = NULL);
