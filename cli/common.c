@@ -73,9 +73,9 @@ enum {
     KEY_COMPUTE,
     KEY_POLICY,
     KEY_DETERMINISTIC,
-    KEY_BLOCK_PLAN,
     KEY_CONFIG,
     KEY_TABLE,
+    KEY_BLOCK_PLAN,
 };
 
 static const struct argp_option context_options[] = {
@@ -98,12 +98,12 @@ static const struct argp_option context_options[] = {
      "TLOB_DETERMINISTIC, else off)",
      1},
     {"block-plan", KEY_BLOCK_PLAN, "PLAN", 0,
-     "How the attention block is computed: composed of products and an attention kernel, or fused into one kernel, "
-     "which is an error where there is none for its shape (default: TLOB_BLOCK_PLAN, else fused where there is one)",
+     "How the attention block is computed: composed of products and an attention kernel, or fused into one kernel, which "
+     "is an error where there is none for its shape (default: TLOB_BLOCK_PLAN, else fused where there is one)",
      1},
     {"config", KEY_CONFIG, "FILE", 0,
      "A JSON file with one object of settings, for those that neither an option nor a TLOB_* variable gives: compute, "
-     "policy, workspace_mib, log, trace, deterministic, block_plan, table (default: TLOB_CONFIG, else none)",
+     "policy, workspace_mib, log, trace, deterministic, table, block_plan (default: TLOB_CONFIG, else none)",
      1},
     {0},
 };
@@ -152,12 +152,12 @@ static error_t parse_context(int key, char *arg, struct argp_state *state) {
         options->params.deterministic =
             arg && cli_choice(state, "--deterministic", arg, switches) ? TLOB_SWITCH_OFF : TLOB_SWITCH_ON;
         return 0;
+    case KEY_TABLE:
+        options->params.table_path = arg;
+        return 0;
     case KEY_BLOCK_PLAN:
         options->params.block_plan =
             cli_choice(state, "--block-plan", arg, plans) ? TLOB_PLAN_FUSED : TLOB_PLAN_COMPOSED;
-        return 0;
-    case KEY_TABLE:
-        options->params.table_path = arg;
         return 0;
     case KEY_CONFIG:
         options->params.config_path = arg;

@@ -106,10 +106,10 @@ static int print_settings(const cli_context_options *options) {
                   "trace");
     print_setting("deterministic", settings.deterministic ? "on" : "off", settings.deterministic_origin,
                   "TLOB_DETERMINISTIC", "deterministic");
-    print_setting("block plan", settings.block_plan ? tlob_block_plan_name(settings.block_plan) : "by shape",
-                  settings.block_plan_origin, "TLOB_BLOCK_PLAN", "block_plan");
     print_setting("table", *settings.table_path ? settings.table_path : "none", settings.table_origin, "TLOB_TABLE",
                   "table");
+    print_setting("block plan", settings.block_plan ? tlob_block_plan_name(settings.block_plan) : "by shape",
+                  settings.block_plan_origin, "TLOB_BLOCK_PLAN", "block_plan");
     print_setting("config", *settings.config_path ? settings.config_path : "none", settings.config_origin,
                   "TLOB_CONFIG", NULL);
     return *settings.table_path ? print_table(settings.table_path, options->params.memory) : CLI_OK;

@@ -13,18 +13,17 @@ tlob_block_params tlob_block_params_default(void) {
     return (tlob_block_params){.shape = tlob_block_shape_default(), .max_samples = 256};
 }
 
-const char *tlob_block_fused_obstacle(const tlob_block_shape *s) {
-    if (tlob_block_fused_listed(s))
+const char *tlob_block_fused_obstacle(const tlob_block_shape *shape) {
+    if (shape->axis != TLOB_AXIS_FEATURE)
+        return "there are fused kernels for the FEATURE axis only";
+#define COVER(in, out, head)                                                                                           \
+    if (shape->d_in == in && shape->d_out == out && shape->head_dim == head)                                           \
         return NULL;
-    if (s->d_in % 8 || s->d_in > 128 || s->d_out % 8 || s->d_out > 128)
-        return "the fused kernels need d_in and d_out that are multiples of 8, and at most 128";
-    if (s->head_dim != 4 && s->head_dim != 8 && s->head_dim != 16 && s->head_dim != 32)
-        return "the fused kernels need a head_dim of 4, 8, 16 or 32";
-    if (s->axis == TLOB_AXIS_FEATURE && s->d_out / s->head_dim > 16)
-        return "the fused kernels have room for at most 16 tokens on the FEATURE axis";
-    if (s->axis == TLOB_AXIS_TIME && s->seq > 128)
-        return "the fused kernels have room for a seq of at most 128 on the TIME axis";
-    return NULL;
+    TLOB_BLOCK_FUSED_SHAPES(COVER)
+#undef COVER
+#define NAME(in, out, head) " (" #in ", " #out ", " #head ")"
+    return "the (d_in, d_out, head_dim) that have fused kernels are" TLOB_BLOCK_FUSED_SHAPES(NAME);
+#undef NAME
 }
 
 /* NULL, or why a block of this shape cannot be fused in this context. */
@@ -34,7 +33,7 @@ static const char *find_obstacle(const tlob_context *ctx, const tlob_block_shape
     if (ctx->device.sm < 90 || ctx->device.sm >= 120)
         return "the fused kernels need more than 200 KiB of shared memory, which GPUs of compute capability 9.0 to 11 "
                "have";
-    if (!ctx->has_fused_code)
+    if (!ctx->has_fused_code) /* older code would not wait for the kernel before, which it overlaps with */
         return "this build has no code of compute capability 9.0 for the device, which the fused kernels need";
     return tlob_block_fused_obstacle(shape);
 }
@@ -72,10 +71,8 @@ tlob_status tlob_block_explain(const tlob_context *ctx, const tlob_block_params 
         snprintf(choice->reason, sizeof(choice->reason), "%s choice", who);
         return TLOB_OK;
     }
-    if (!obstacle && !tlob_block_fused_listed(&params->shape))
-        obstacle = "the shape has no fused kernels of its own, and those for any shape are for who asks for them";
     choice->plan = obstacle ? TLOB_PLAN_COMPOSED : TLOB_PLAN_FUSED;
     snprintf(choice->reason, sizeof(choice->reason), "%s",
-             obstacle ? obstacle : "the shape has fused kernels of its own, the fastest at every number of samples");
+             obstacle ? obstacle : "fused kernels cover the shape, and take the least time at every number of samples");
     return TLOB_OK;
 }

@@ -6,7 +6,7 @@
 #include "libtlob/json.h"
 
 const char *const tlob_setting_keys[TLOB_SETTING_COUNT] = {"compute", "policy", "workspace_mib", "log", "trace",
-                                                           "deterministic", "block_plan", "table"};
+                                                           "deterministic", "table", "block_plan"};
 
 #define WHERE "configuration file"
 
@@ -22,7 +22,7 @@ static tlob_status take(const char *path, const cJSON *item, tlob_config *config
     if (key < 0)
         return tlob_fail(TLOB_ERR_SETTING, WHERE,
                          "'%s' has the key \"%.60s\"; valid are: compute, policy, workspace_mib, log, trace, "
-                         "deterministic, block_plan, table", path, item->string);
+                         "deterministic, table, block_plan", path, item->string);
     if (config->given[key])
         return tlob_fail(TLOB_ERR_SETTING, WHERE, "'%s' has the key \"%s\" twice", path, item->string);
     config->given[key] = true;

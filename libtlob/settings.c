@@ -51,7 +51,7 @@ typedef struct written {
 static written look_up(const sources *from, tlob_setting setting) {
     static const char *const variables[TLOB_SETTING_COUNT] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB",
                                                               "TLOB_LOG", "TLOB_TRACE", "TLOB_DETERMINISTIC",
-                                                              "TLOB_BLOCK_PLAN", "TLOB_TABLE"};
+                                                              "TLOB_TABLE", "TLOB_BLOCK_PLAN"};
     const char *value = getenv(variables[setting]);
     if (value)
         return (written){value, variables[setting], NULL, TLOB_ORIGIN_ENVIRONMENT};

@@ -1,12 +1,12 @@
 /**
  * What the two passes of the fused block share, for the shapes of TLOB_BLOCK_FUSED_SHAPES.
  *
- * A warp takes a tile of 16 columns. Columns are the rows of the mma, so that a lane holds parts of two columns,
- * lane/4 and lane/4 + 8: the four lanes of a quad share a column. Which row of W, and so of Q, K, V, O or Y, is a
- * column of the mma's right operand is free to choose, and is chosen so that lane t of the quad gets rows own*t to
- * own*t + own - 1: whole tokens. Then scores need values of the quad's other lanes only, and what a product leaves in
- * registers is the left operand of the next one as it lies. The order of a product's inner dimension is as free: a
- * lane reads four neighbouring floats of X.
+ * A warp takes a tile of 16 columns. Columns are the rows of the mma, so that a lane holds parts of two columns, lane/4
+ * and lane/4 + 8: the four lanes of a quad share a column. Which row of W, and so of Q, K, V, O or Y, is a column of the
+ * mma's right operand is free to choose, and is chosen so that lane t of the quad gets rows own*t to own*t + own - 1:
+ * whole tokens. Then scores need values of the quad's other lanes only, and what a product leaves in registers is the
+ * left operand of the next one as it lies. The order of a product's inner dimension is as free: a lane reads four
+ * neighbouring floats of X.
  *
  *     rows of Q, K, V, O, Y:  own*t + e          for e < own                         own = d_out/4
  *     rows of X:              16*(i/4) + 4*t + i%4  for i < d_in/4
@@ -207,9 +207,6 @@ static inline __device__ void wait_for_kernel_before() {
 #endif
 }
 
-/** dweights = the sum of partial over chunks, in their order (block_fused_backward.cu). */
-int tlob_block_fused_sum(struct CUstream_st *stream, const tlob_block_fused_args *x, int chunks, int weights);
-
 /** The error of a call of the runtime, which is not left behind for others to find. */
 static inline int taken(cudaError_t code) {
     if (code != cudaSuccess)
@@ -218,8 +215,8 @@ static inline int taken(cudaError_t code) {
 }
 
 template <class... Params, class... Args>
-static int launch_fused(struct CUstream_st *stream, int64_t blocks, int64_t threads, int bytes,
-                        void (*kernel)(Params...), Args... args) {
+static int launch_fused(struct CUstream_st *stream, const tlob_block_fused_args *x, int64_t blocks, int64_t threads,
+                        int bytes, void (*kernel)(Params...), Args... args) {
     cudaLaunchAttribute overlap = {};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -229,7 +226,7 @@ static int launch_fused(struct CUstream_st *stream, int64_t blocks, int64_t thre
     config.dynamicSmemBytes = (size_t)bytes;
     config.stream = stream;
     config.attrs = &overlap;
-    config.numAttrs = 1;
+    config.numAttrs = x->overlaps ? 1 : 0;
     return taken(cudaLaunchKernelEx(&config, kernel, args...));
 }
 

@@ -1,5 +1,3 @@
-#include "libtlob/kernels/block_fused_any.cuh"
-
 #include "libtlob/kernels/block_fused.cuh"
 
 /** Warps of a block of threads, which take the tiles of a chunk in turn: as many as have registers for their sums. */
@@ -8,10 +6,10 @@ static constexpr __host__ __device__ int warps_of(bool fp32) {
 }
 
 /*
- * A warp walks through its tiles: X and dY of the next come into shared memory while one is worked on. Q, K, V and P
- * are computed again from X as in the forward pass, and then dQ, dK, dV from them, each lane having whole tokens of
- * two columns. A weight gradient is a product over columns, which must lie along lanes of a quad there and not across
- * quads: dQ, dK, dV and O change sides through shared memory, X and dY are read from it that way too. The sums stay in
+ * A warp walks through its tiles: X and dY of the next come into shared memory while one is worked on. Q, K, V and P are
+ * computed again from X as in the forward pass, and then dQ, dK, dV from them, each lane having whole tokens of two
+ * columns. A weight gradient is a product over columns, which must lie along lanes of a quad there and not across quads:
+ * dQ, dK, dV and O change sides through shared memory, X and dY are read from it that way too. The sums stay in
  * registers through all tiles of a chunk.
  */
 
@@ -570,11 +568,6 @@ static __global__ void __launch_bounds__(SUM_WEIGHTS *SUM_LANES)
         dweights[i] = sums[0][threadIdx.x];
 }
 
-int tlob_block_fused_sum(struct CUstream_st *stream, const tlob_block_fused_args *x, int chunks, int weights) {
-    return launch_fused(stream, (weights - 1) / SUM_WEIGHTS + 1, SUM_WEIGHTS * SUM_LANES, 0, block_fused_sum,
-                        (const float *)x->partial, chunks, weights, x->dweights);
-}
-
 /* --- launches --------------------------------------------------------------------------------------------------- */
 
 template <class S, bool FP32, bool DW, bool DX, bool VEC>
@@ -586,12 +579,13 @@ static int run(struct CUstream_st *stream, const tlob_block_fused_args *x) {
     int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     if (code)
         return code;
-    code = launch_fused(stream, chunks, 32 * warps_of(FP32), bytes, kernel, *x,
+    code = launch_fused(stream, x, chunks, 32 * warps_of(FP32), bytes, kernel, *x,
                         chunks == 1 ? x->dweights : x->partial, tlob_block_fused_chunk(x->columns),
                         (float)fused_scale(S::head_dim), (float)root);
     if (code || !DW || chunks == 1)
         return code;
-    return tlob_block_fused_sum(stream, x, (int)chunks, S::weights);
+    return launch_fused(stream, x, (S::weights - 1) / SUM_WEIGHTS + 1, SUM_WEIGHTS * SUM_LANES, 0, block_fused_sum,
+                        (const float *)x->partial, (int)chunks, (int)S::weights, x->dweights);
 }
 
 template <class S, bool FP32, bool VEC>
@@ -622,8 +616,6 @@ template <class S> static int load_shape() {
 }
 
 extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const tlob_block_fused_args *args) {
-    if (!tlob_block_fused_listed(&args->shape))
-        return tlob_block_fused_any_backward(stream, args);
 #define RUN(in, out, head)                                                                                             \
     if (args->shape.d_in == in && args->shape.d_out == out && args->shape.head_dim == head)                            \
         return run_shape<fused_shape<in, out, head>>(stream, args);
@@ -632,10 +624,13 @@ extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const 
     return (int)cudaErrorInvalidValue; /* tlob_block_fused_obstacle has named it */
 }
 
+extern "C" bool tlob_cuda_block_fused_has_code(void) {
+    cudaFuncAttributes compiled;
+    return taken(cudaFuncGetAttributes(&compiled, block_fused_sum)) == 0 && compiled.ptxVersion >= 90;
+}
+
 extern "C" int tlob_cuda_load_block_fused_backward(void) {
     int code = load(block_fused_sum);
-    if (code == 0)
-        code = tlob_block_fused_any_load();
 #define LOAD(in, out, head)                                                                                            \
     if (code == 0)                                                                                                     \
         code = load_shape<fused_shape<in, out, head>>();

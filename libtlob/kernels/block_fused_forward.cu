@@ -1,5 +1,3 @@
-#include "libtlob/kernels/block_fused_any.cuh"
-
 #include "libtlob/kernels/block_fused.cuh"
 
 /** Warps of a block of threads at most; fewer where that spreads a small N over more multiprocessors. */
@@ -144,7 +142,7 @@ template <class S, bool FP32, bool VEC> static int run(struct CUstream_st *strea
     const int most = x->multiprocessors * blocks_at_once<S>(FP32);
     const int64_t wanted = tiles / x->multiprocessors, warps = wanted < 1 ? 1 : wanted > WARPS ? WARPS : wanted;
     const int64_t blocks = (tiles - 1) / warps + 1;
-    return launch_fused(stream, blocks < most ? blocks : most, 32 * warps, 0, block_fused_forward<S, FP32, VEC>, *x,
+    return launch_fused(stream, x, blocks < most ? blocks : most, 32 * warps, 0, block_fused_forward<S, FP32, VEC>, *x,
                         (float)fused_scale(S::head_dim));
 }
 
@@ -160,8 +158,6 @@ template <class S> static int load_shape() {
 }
 
 extern "C" int tlob_cuda_block_fused_forward(struct CUstream_st *stream, const tlob_block_fused_args *args) {
-    if (!tlob_block_fused_listed(&args->shape))
-        return tlob_block_fused_any_forward(stream, args);
 #define RUN(in, out, head)                                                                                             \
     if (args->shape.d_in == in && args->shape.d_out == out && args->shape.head_dim == head)                            \
         return run_shape<fused_shape<in, out, head>>(stream, args);

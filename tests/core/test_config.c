@@ -12,8 +12,8 @@ static char path[64];
 
 static void setup(void) {
     static const char *const variables[] = {"TLOB_COMPUTE", "TLOB_POLICY", "TLOB_WORKSPACE_MIB", "TLOB_LOG",
-                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC", "TLOB_BLOCK_PLAN",
-                                            "TLOB_TABLE"};
+                                            "TLOB_TRACE", "TLOB_CONFIG", "TLOB_DETERMINISTIC", "TLOB_TABLE",
+                                            "TLOB_BLOCK_PLAN"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
         unsetenv(variables[i]);
     strcpy(path, "/tmp/tlob-config-XXXXXX");
@@ -95,7 +95,7 @@ Test(config, what_is_wrong_is_named) {
         {"{\"compute\": 32}", "\"compute\" must be a string"},
         {"{\"compute\": null}", "\"compute\" must be a string"},
         {"{\"comptue\": \"fp32\"}", "\"comptue\"; valid are: compute, policy, workspace_mib, log, trace, deterministic, "
-                                   "block_plan, table"},
+                                   "table, block_plan"},
         {"{\"block_plan\": \"default\"}", "block_plan='default'; valid are: composed, fused"},
         {"{\"Compute\": \"fp32\"}", "\"Compute\""},
         {"{\"log\": \"warn\", \"log\": \"warn\"}", "\"log\" twice"},
