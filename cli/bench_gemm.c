@@ -300,10 +300,14 @@ static void tell_summary(const sweep *s) {
 
 static bool prepare(sweep *s, cli_problems *problems, tlob_context **host) {
     const bench_options *options = s->b->options;
-    if (options->table && tlob_table_read(options->table, &s->table, NULL)) {
+    tlob_table_report report = {0};
+    if (options->table && tlob_table_read(options->table, &s->table, &report)) {
         cli_tlob_error(NULL);
         return false;
     }
+    if (report.rejected)
+        cli_error("%s: %lld entries are rejected and so not timed, the first: %s", options->table,
+                  (long long)report.rejected, report.reason);
     if (!cli_problems_builtin(problems))
         return false;
     if (options->filter)

@@ -4,8 +4,10 @@
 
 #include "io/atomic_file.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct tune_options {
     cli_context_options context;
@@ -155,13 +157,12 @@ static bool check_files(const tune_options *options) {
     return false;
 }
 
-// An empty table, or the one that entries are added to: what it could not hand on is no part of it.
+// An empty table, or the one that entries are added to: what it could not hand on is no part of it. One that is there
+// and cannot be read is no reason to begin anew.
 static bool open_table(const tune_options *options, tlob_table **table) {
     tlob_table_report report = {0};
-    FILE *file = options->merge_into ? fopen(options->merge_into, "r") : NULL;
-    if (file)
-        fclose(file);
-    if (file ? tlob_table_read(options->merge_into, table, &report) : tlob_table_create(table)) {
+    bool there = options->merge_into && (access(options->merge_into, F_OK) == 0 || errno != ENOENT);
+    if (there ? tlob_table_read(options->merge_into, table, &report) : tlob_table_create(table)) {
         cli_tlob_error(NULL);
         return false;
     }
@@ -195,7 +196,7 @@ static bool write_table(const tune_options *options, const tlob_table *table) {
     return false;
 }
 
-// Measures, and writes what was done, whatever ended it but a device that failed.
+// Measures, and writes what was done, whatever ended it; of measurements only a whole file.
 static int tune(const tune_options *options, const tune_lab *lab, const cli_problems *problems, tlob_table *table) {
     io_atomic *records = NULL;
     io_error err = {""};
@@ -205,6 +206,8 @@ static int tune(const tune_options *options, const tune_lab *lab, const cli_prob
     const tune_job job = {lab, problems, table, records ? io_atomic_stream(records) : NULL};
     if (!tune_run(&job, &summary)) {
         io_atomic_abort(&records);
+        if (summary.done && (options->output || options->merge_into) && write_table(options, table))
+            cli_error("it ended early: the table has the %d problems before", summary.done);
         return CLI_FAILED;
     }
     print_summary(&summary);

@@ -542,6 +542,18 @@ Test(tune, a_table_is_merged_into_another) {
                    "1 entries that would be lost");
     run_good("cmp bad kept");
     expect_failure(run("$T tune --device host --problems list:two --merge-into list"), 1, "list");
+    run_good("ln -s round round");
+    expect_failure(run("$T tune --device host --problems list:two --repeat 2 --merge-into round"), 1, "round");
+    run_good("test -L round"); // what is there, and cannot be read, is not replaced
+}
+
+// What was measured before a problem for which there is no memory is not lost.
+Test(tune, a_problem_that_does_not_fit_leaves_those_before_it) {
+    run_good("printf '9 9 9\\n3000000 3000000 3\\n8 8 8\\n' > list");
+    expect_failure(run("$T tune --device host --problems list:list --repeat 2 --output t --measurements m"), 1,
+                   "the table has the 1 problems before");
+    cr_expect_str_eq(run_good("grep -c origin t")->out, "1\n");
+    run_good("test ! -e m");
 }
 
 Test(tune, misuse_is_told) {
