@@ -55,7 +55,7 @@ typedef struct tlob_block tlob_block;
 
 /** How to make a block. */
 typedef struct tlob_block_params {
-    tlob_block_shape shape;
+    tlob_block_shape shape; /**< the sizes, and the axis */
     int64_t max_samples;  /**< the most samples of one pass, >= 1 */
     tlob_block_plan plan; /**< DEFAULT: the context's block_plan, or, where that is DEFAULT too, fused where the fused
                                kernels cover the shape in this context, else composed */
