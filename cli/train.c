@@ -464,7 +464,9 @@ static bool describe_run(const trainer *t, const tlob_context *ctx, cli_meta *ru
     cli_model_file file = model_file(t, 0, NULL);
     tlob_settings settings;
     char policy[64], machine[CLI_META_TEXT];
-    if (tlob_context_settings(ctx, &settings)) {
+    const tlob_block_params block = {.shape = block_shape(t), .max_samples = 1};
+    tlob_block_choice plan;
+    if (tlob_context_settings(ctx, &settings) || tlob_block_explain(ctx, &block, &plan)) {
         cli_tlob_error(NULL);
         return false;
     }
@@ -474,6 +476,7 @@ static bool describe_run(const trainer *t, const tlob_context *ctx, cli_meta *ru
     cli_meta_add(run, "compute", "%s", tlob_compute_name(settings.compute));
     cli_meta_add(run, "policy", "%s", policy);
     cli_meta_add(run, "deterministic", "%s", settings.deterministic ? "on" : "off");
+    cli_meta_add(run, "block_plan", "%s", tlob_block_plan_name(plan.plan)); // what it came to, whoever chose
     cli_meta_add(run, "workspace_mib", "%.17g", (double)settings.workspace_bytes / (1 << 20));
     cli_meta_add(run, "keep", "%s", keep_names[options->keep]);
     // Where the last is kept, how often it is looked at changes nothing.
