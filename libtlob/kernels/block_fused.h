@@ -18,8 +18,8 @@ struct CUstream_st;
 
 /**
  * The shapes (d_in, d_out, head_dim) on the FEATURE axis that have kernels of their own, which hold a column's tokens in
- * the registers of four lanes. One template makes all of them from this list: a line is all that another one takes, with
- * d_in 16 or 32, d_out 16 and head_dim 4, or d_out 32 and head_dim 4 or 8.
+ * the registers of four lanes. One template makes all of them from this list. The backward pass has no room for more:
+ * with d_out 32 it would take more shared memory than there is, which is an error when it is compiled.
  */
 #define TLOB_BLOCK_FUSED_SHAPES(X)                                                                                     \
     X(16, 16, 4)                                                                                                       \

@@ -574,7 +574,8 @@ template <class S, bool FP32, bool DW, bool DX, bool VEC>
 static int run(struct CUstream_st *stream, const tlob_block_fused_args *x) {
     const int64_t chunks = tlob_block_fused_chunks(x->columns);
     const double root = 1.0 / sqrt((double)S::head_dim);
-    const int bytes = (fused_operands<S, DX>::size + warps_of(FP32) * fused_room<S, DW>::size) * (int)sizeof(float);
+    constexpr int bytes = (fused_operands<S, DX>::size + warps_of(FP32) * fused_room<S, DW>::size) * (int)sizeof(float);
+    static_assert(bytes <= 227 * 1024 && S::d_out <= S::d_in, "room in shared memory; and W_O is no larger than W_Q");
     auto kernel = block_fused_backward<S, FP32, DW, DX, VEC>;
     int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     if (code)
