@@ -38,9 +38,8 @@ typedef struct tlob_block_fused_args {
     float *y;               /**< forward: [d_out, N] */
     float *focus;           /**< forward: for each tile of 16 columns the sum of its rows' largest P; NULL: not wanted */
     const float *dy;        /**< backward: [d_out, N] */
-    float *partial;         /**< backward: as many floats as weights for each chunk */
-    float *dweights;        /**< backward: as the weights, or NULL */
-    float *dx;              /**< backward: [d_in, N], or NULL; not NULL where dweights is */
+    float *partial;         /**< backward: [weights, chunks] sums of the weights' gradients; NULL: none are wanted */
+    float *dx;              /**< backward: [d_in, N], or NULL; not NULL where partial is */
 } tlob_block_fused_args;
 
 /** Columns that a warp takes at once: the rows of an mma. */
@@ -50,30 +49,13 @@ static inline int64_t tlob_block_fused_tiles(int64_t columns) {
     return (columns - 1) / TLOB_BLOCK_FUSED_TILE + 1;
 }
 
-/** Chunks at most: one for each multiprocessor of an H200, and few enough to add up in a microsecond or two. */
-#define TLOB_BLOCK_FUSED_CHUNKS 132
-
-/** Tiles of a chunk at least, and what their number is a multiple of: one for each scheduler of a multiprocessor. */
-#define TLOB_BLOCK_FUSED_FEW 4
-
 /**
- * Tiles of a chunk. Weight gradients are summed within chunks, in the order of warps and tiles, and then over chunks in
- * their order. Chunks depend on N alone, so that no device and no grid sums differently.
+ * Weight gradients are summed within chunks (chunks.h) of tiles, in the order of warps and tiles. A chunk has a tile for
+ * each scheduler of a multiprocessor at least; there is one for each multiprocessor of an H200 at most, and few enough to
+ * add up in a microsecond or two.
  */
-static inline int64_t tlob_block_fused_chunk(int64_t columns) {
-    const int64_t fours = TLOB_BLOCK_FUSED_FEW * TLOB_BLOCK_FUSED_CHUNKS;
-    return ((tlob_block_fused_tiles(columns) - 1) / fours + 1) * TLOB_BLOCK_FUSED_FEW;
-}
-
-static inline int64_t tlob_block_fused_chunks(int64_t columns) {
-    return (tlob_block_fused_tiles(columns) - 1) / tlob_block_fused_chunk(columns) + 1;
-}
-
-/** The most chunks that `columns` or fewer have. */
-static inline int64_t tlob_block_fused_chunks_most(int64_t columns) {
-    const int64_t chunks = (tlob_block_fused_tiles(columns) - 1) / TLOB_BLOCK_FUSED_FEW + 1;
-    return chunks < TLOB_BLOCK_FUSED_CHUNKS ? chunks : TLOB_BLOCK_FUSED_CHUNKS;
-}
+#define TLOB_BLOCK_FUSED_UNIT 4
+#define TLOB_BLOCK_FUSED_MOST 132
 
 /** NULL, or why the kernels do not cover a (valid) shape. A pure function; static storage. */
 const char *tlob_block_fused_obstacle(const tlob_block_shape *shape);

@@ -142,8 +142,8 @@ template <class S, bool FP32, bool VEC> static int run(struct CUstream_st *strea
     const int most = x->multiprocessors * blocks_at_once<S>(FP32);
     const int64_t wanted = tiles / x->multiprocessors, warps = wanted < 1 ? 1 : wanted > WARPS ? WARPS : wanted;
     const int64_t blocks = (tiles - 1) / warps + 1;
-    return launch_fused(stream, x, blocks < most ? blocks : most, 32 * warps, 0, block_fused_forward<S, FP32, VEC>, *x,
-                        (float)fused_scale(S::head_dim));
+    return launch_overlapping(stream, x->overlaps, blocks < most ? blocks : most, 32 * warps, 0,
+                              block_fused_forward<S, FP32, VEC>, *x, (float)fused_scale(S::head_dim));
 }
 
 template <class S> static int run_shape(struct CUstream_st *stream, const tlob_block_fused_args *x) {

@@ -75,14 +75,42 @@ typedef struct tlob_attend_args {
     float *dq, *dk, *dv;    /**< backward: written */
 } tlob_attend_args;
 
-/** Softmax cross-entropy over 3 classes. */
+/** `count` sums over chunks (chunks.h), still to be added up: of each chunk its own, one chunk after the other. */
+typedef struct tlob_chunked {
+    int64_t count, chunks;
+    const float *partial;   /**< [count, chunks] */
+} tlob_chunked;
+
+typedef struct tlob_sum_args {
+    tlob_chunked of;
+    int64_t split;          /**< sums below it go to `out`, from it on to `rest` */
+    float *out, *rest;
+    bool overlaps;          /**< whether the kernel may start while the one before ends: see launch_overlapping */
+} tlob_sum_args;
+
+/** Softmax cross-entropy over 3 classes, in chunks of TLOB_XENT_UNIT and so on. */
 typedef struct tlob_xent_args {
-    int64_t samples;
+    int64_t samples;        /**< >= 1 */
     const float *logits;    /**< [3, samples] */
     const uint8_t *labels;  /**< [samples] */
     float *dlogits;         /**< [3, samples]: (softmax - onehot) / samples, or NULL; NaN where the label is above 2 */
-    float *figures;         /**< [2, samples]: loss and 1 or 0 for right or wrong; a label above 2 gives NaN and 0 */
+    float *partial;         /**< [5, chunks]: sums of dlogits, of the loss, and how many are right; a label above 2 makes
+                                 the former NaN and counts as wrong */
+    float *dbias, *figures; /**< [3] and [2]: the same of all samples, where they are one chunk; partial is not written */
 } tlob_xent_args;
+
+/** A head of 3 classes with its loss and the gradients of both, in chunks of TLOB_HEAD_UNIT and so on. */
+typedef struct tlob_head_args {
+    int64_t samples, features; /**< >= 1 */
+    const float *weights;   /**< [W | b] */
+    const float *y;         /**< [features, samples] */
+    const uint8_t *labels;  /**< [samples] */
+    float *dlogits;         /**< [3, samples]: as of tlob_xent_args; scratch */
+    float *dy;              /**< [features, samples] */
+    float *partial;         /**< [3 features + 5, chunks]: gradients as the weights lie, loss, and how many are right */
+    struct tlob_adam_state *advance; /**< an optimizer that is to go one step further, or NULL */
+    bool overlaps;          /**< as of tlob_sum_args */
+} tlob_head_args;
 
 /** Optimizer scalars, in memory that the device sees. */
 typedef struct tlob_adam_state {
@@ -98,6 +126,14 @@ typedef struct tlob_adam_args {
     float *w, *m, *v;
 } tlob_adam_args;
 
+/** A step with gradients, one part after the other, that are still to be added up. */
+typedef struct tlob_adam_chunked_args {
+    tlob_adam_args adam;    /**< without g; t has been advanced */
+    tlob_chunked part[2];   /**< of gradients, and of figures behind them */
+    float *figures;         /**< those from sum `count` on */
+    bool overlaps;          /**< as of tlob_sum_args */
+} tlob_adam_chunked_args;
+
 typedef struct tlob_kernels {
     int (*affine)(struct CUstream_st *stream, const tlob_affine_args *args);
     int (*finish)(struct CUstream_st *stream, const tlob_finish_args *args);
@@ -106,10 +142,13 @@ typedef struct tlob_kernels {
     int (*attend_forward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);
+    int (*head)(struct CUstream_st *stream, const tlob_head_args *args);
+    int (*sum_chunks)(struct CUstream_st *stream, const tlob_sum_args *args);
     /** out[i] = scale * sum over j of x[i + j*m], i < m, j < n; partial: tlob_row_sum_scratch(m, n) floats. */
     int (*row_sum)(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale, float *partial,
                    float *out);
     int (*adam)(struct CUstream_st *stream, const tlob_adam_args *args);
+    int (*adam_chunked)(struct CUstream_st *stream, const tlob_adam_chunked_args *args);
     /** *dst = value in the order of the stream: how optimizer scalars reach memory that the host may not write. */
     int (*set_scalar)(struct CUstream_st *stream, float *dst, float value);
     /** w[i] = bound * u_i with u_i in [-1, 1), from block i/4, word i%4 of Philox4x32-10, key `seed`, counter

@@ -26,10 +26,16 @@ static inline bool tlob_index_fits(int64_t count) {
     return count <= (int64_t)1 << 31;
 }
 
+/** The error of a call of the runtime, which is not left behind for others to find. */
+static inline int taken(cudaError_t code) {
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return (int)code;
+}
+
 /**
  * Enqueues `kernel` with a thread for each of `count` indices; nothing for none. Returns the launch's own error, not
- * cudaGetLastError: that may be one which some earlier call of the program left behind. A failed launch leaves nothing
- * behind itself.
+ * cudaGetLastError: that may be one which some earlier call of the program left behind.
  */
 template <class... Params, class... Args>
 static int launch(struct CUstream_st *stream, int64_t count, int block, void (*kernel)(Params...), Args... args) {
@@ -40,10 +46,40 @@ static int launch(struct CUstream_st *stream, int64_t count, int block, void (*k
     config.gridDim = dim3((unsigned)(blocks < TLOB_MAX_BLOCKS ? blocks : TLOB_MAX_BLOCKS));
     config.blockDim = dim3((unsigned)block);
     config.stream = stream;
-    cudaError_t code = cudaLaunchKernelEx(&config, kernel, args...);
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return (int)code;
+    return taken(cudaLaunchKernelEx(&config, kernel, args...));
+}
+
+/**
+ * First in a kernel that launch_overlapping starts: the next one may be started, up to this line, while this one runs,
+ * and this one goes on when what it depends on has ended and can be seen. Half a microsecond between two of them is saved
+ * that way. What is read then may have been written since this kernel was started: it is not read through the read-only
+ * cache (__ldg).
+ */
+static inline __device__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/**
+ * Enqueues a kernel of `blocks` blocks of `threads`, with `bytes` of dynamic shared memory. overlaps: it may start while
+ * the kernel before ends: only with code of compute capability 9.0 or later, where wait_for_kernel_before waits.
+ */
+template <class... Params, class... Args>
+static int launch_overlapping(struct CUstream_st *stream, bool overlaps, int64_t blocks, int64_t threads, int bytes,
+                              void (*kernel)(Params...), Args... args) {
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = (size_t)bytes;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = overlaps ? 1 : 0;
+    return taken(cudaLaunchKernelEx(&config, kernel, args...));
 }
 
 /**

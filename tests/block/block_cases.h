@@ -66,6 +66,19 @@ void case_adam_lr(lab *l);
 /** Steps, state out, state into another optimizer, steps: the bits of one that went on. */
 void case_adam_state(lab *l);
 
+/* Sums in chunks (chunk_cases.c). */
+
+/** How ranges are cut. */
+void case_chunks(void);
+
+/** tlob_head_train against double, with features and samples around the edges of threads and chunks; twice. */
+void case_head_train(lab *l);
+
+void case_sum_chunks(lab *l);
+
+/** The optimizer that adds up its gradients, against the one that is given them. */
+void case_adam_chunked(lab *l);
+
 /* Attention with many tokens and wide heads (attend_cases.c). */
 
 /** Relative errors allowed against float64; tf32 0: not tried. */

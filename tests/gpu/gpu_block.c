@@ -67,6 +67,9 @@ Test(gpu_block, kernels) {
     case_adam_table(&gpu);
     case_adam_lr(&gpu);
     case_adam_state(&gpu);
+    case_head_train(&gpu);
+    case_sum_chunks(&gpu);
+    case_adam_chunked(&gpu);
     case_beyond_the_grid(&gpu);
     lab_close(&gpu);
 }
