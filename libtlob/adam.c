@@ -69,6 +69,10 @@ static tlob_status reset(tlob_adam *adam, const tlob_adam_params *params) {
         status = set_scalar(stream, &state->beta2, params->beta2);
     if (status == TLOB_OK)
         status = set_scalar(stream, &state->eps, params->eps);
+    if (status == TLOB_OK)
+        status = set_scalar(stream, &state->ln_beta1, (float)log((double)params->beta1));
+    if (status == TLOB_OK)
+        status = set_scalar(stream, &state->ln_beta2, (float)log((double)params->beta2));
     return status == TLOB_OK ? tlob_stream_sync(stream) : status;
 }
 

@@ -1,4 +1,3 @@
-#include "libtlob/kernels/adam.cuh"
 #include "libtlob/kernels/chunks.cuh"
 #include "libtlob/kernels/table.h"
 
@@ -6,9 +5,18 @@
 #define FEW     4
 #define THREADS 1024
 
-static __global__ void advance_alone(tlob_adam_state *state) {
-    advance(state);
+static __global__ void advance(tlob_adam_state *state) {
+    state->t += 1;
 }
+
+/** What all parameters share in step t. */
+struct shared_state {
+    float lr, beta1, beta2, eps, correction1, correction2;
+
+    __device__ shared_state(const tlob_adam_state &s, int64_t t)
+        : lr(s.lr), beta1(s.beta1), beta2(s.beta2), eps(s.eps), correction1(-expm1f((float)t * s.ln_beta1)),
+          correction2(-expm1f((float)t * s.ln_beta2)) {}
+};
 
 /** One parameter on its way through a step. */
 struct parameter {
@@ -20,7 +28,7 @@ struct parameter {
         v = x.v[i];
     }
 
-    __device__ void step(const tlob_adam_args &x, int64_t i, const tlob_adam_state &s) {
+    __device__ void step(const tlob_adam_args &x, int64_t i, const shared_state &s) {
         m = s.beta1 * m + (1.0f - s.beta1) * g;
         v = s.beta2 * v + (1.0f - s.beta2) * g * g;
         x.m[i] = m;
@@ -30,7 +38,7 @@ struct parameter {
 };
 
 static __global__ void adam(tlob_adam_args x) {
-    const tlob_adam_state s = *x.state;
+    const shared_state s(*x.state, x.state->t);
     TLOB_GRID_LOOP(i, x.count) {
         parameter p;
         p.g = x.g[i];
@@ -39,8 +47,10 @@ static __global__ void adam(tlob_adam_args x) {
     }
 }
 
-/** The whole step in one block, which can wait for the state. */
+/** The whole step in one block, which can advance t itself. */
 static __global__ void __launch_bounds__(THREADS) adam_of_few(tlob_adam_args x) {
+    const int64_t t = x.state->t + 1;
+    const shared_state s(*x.state, t);
     parameter p[FEW];
 #pragma unroll
     for (int k = 0; k < FEW; k++) {
@@ -50,9 +60,9 @@ static __global__ void __launch_bounds__(THREADS) adam_of_few(tlob_adam_args x) 
             p[k].load(x, i);
         }
     }
-    advance(x.state);
-    __syncthreads();
-    const tlob_adam_state s = *x.state;
+    __syncthreads(); /* all have read t */
+    if (threadIdx.x == 0)
+        x.state->t = t;
 #pragma unroll
     for (int k = 0; k < FEW; k++) {
         const int64_t i = threadIdx.x + k * THREADS;
@@ -63,14 +73,15 @@ static __global__ void __launch_bounds__(THREADS) adam_of_few(tlob_adam_args x) 
 
 /** Gradients are added up on the way, and so are the figures behind them. */
 static __global__ void __launch_bounds__(TLOB_SUM_BLOCK) adam_of_chunks(tlob_adam_chunked_args a) {
-    wait_for_kernel_before();
+    let_next_start();
     const tlob_adam_args &x = a.adam;
     const int64_t i = sum_of_thread(), second = i - a.part[0].count;
     const bool updates = lane_of_sum() == 0 && i < x.count;
     parameter p;
     if (updates)
-        p.load(x, i);
-    const tlob_adam_state s = *x.state;
+        p.load(x, i); /* not by the kernel before: see kernels.h */
+    wait_for_kernel_before();
+    const shared_state s(*x.state, x.state->t);
     const tlob_chunked part = second < 0 ? a.part[0] : a.part[1];
     p.g = sum_over_chunks(part, second < 0 ? i : second);
     if (updates)
@@ -86,7 +97,7 @@ static __global__ void set_scalar(float *dst, float value) {
 extern "C" int tlob_cuda_adam(struct CUstream_st *stream, const tlob_adam_args *args) {
     if (args->count <= FEW * THREADS)
         return launch(stream, THREADS, THREADS, adam_of_few, *args);
-    int code = launch(stream, 64, 64, advance_alone, args->state);
+    int code = launch(stream, 1, 1, advance, args->state);
     return code ? code : launch(stream, args->count, TLOB_BLOCK, adam, *args);
 }
 
@@ -99,5 +110,5 @@ extern "C" int tlob_cuda_set_scalar(struct CUstream_st *stream, float *dst, floa
 }
 
 extern "C" int tlob_cuda_load_adam(void) {
-    return load(advance_alone, adam, adam_of_few, adam_of_chunks, set_scalar);
+    return load(advance, adam, adam_of_few, adam_of_chunks, set_scalar);
 }

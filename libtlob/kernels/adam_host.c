@@ -1,18 +1,25 @@
-#include "libtlob/kernels/adam_host.h"
+#include <math.h>
+
 #include "libtlob/kernels/table.h"
+
+/* 1 - beta^t. */
+static double correction(float beta, int64_t t) {
+    return 1.0 - pow(beta, (double)t);
+}
 
 static void update(const tlob_adam_args *x, int64_t i, double g) {
     const tlob_adam_state *s = x->state;
+    const double m_scale = correction(s->beta1, s->t), v_scale = correction(s->beta2, s->t);
     double m = (double)s->beta1 * x->m[i] + (1.0 - s->beta1) * g;
     double v = (double)s->beta2 * x->v[i] + (1.0 - s->beta2) * g * g;
     x->m[i] = (float)m;
     x->v[i] = (float)v;
-    x->w[i] = (float)(x->w[i] - s->lr * (m / s->correction1) / (sqrt(v / s->correction2) + s->eps));
+    x->w[i] = (float)(x->w[i] - s->lr * (m / m_scale) / (sqrt(v / v_scale) + s->eps));
 }
 
 int tlob_host_adam(struct CUstream_st *stream, const tlob_adam_args *args) {
     (void)stream;
-    tlob_adam_advance(args->state);
+    args->state->t += 1;
     for (int64_t i = 0; i < args->count; i++)
         update(args, i, args->g[i]);
     return 0;

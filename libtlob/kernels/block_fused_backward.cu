@@ -493,7 +493,7 @@ template <class S, bool FP32, bool DW, bool DX, bool VEC>
 static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
     block_fused_backward(const __grid_constant__ tlob_block_fused_args a, int64_t chunk, float scale, float root) {
 #if __CUDA_ARCH__ >= TLOB_MMA_ARCH
-    wait_for_kernel_before();
+    let_next_start();
     typedef fused_operands<S, DX> operands;
     typedef fused_room<S, DW> room;
     constexpr int WARPS = warps_of(FP32);
@@ -510,9 +510,10 @@ static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
     fused_sums<S> sums;
     if (DW)
         sums.each([](float &sum, int) { sum = 0.0f; });
+    operands::template fill<FP32, WARPS>(w, a.weights); /* they have been there since the forward pass */
+    wait_for_kernel_before();
     if (column < columns)
         fetch(column, own);
-    operands::template fill<FP32, WARPS>(w, a.weights);
     __syncthreads();
 
     for (; column < columns; column += WARPS * TILE) {

@@ -80,6 +80,7 @@ static __global__ void __launch_bounds__(32 * WARPS, blocks_at_once<S>(FP32))
     block_fused_forward(tlob_block_fused_args a, float scale) {
 #if __CUDA_ARCH__ >= TLOB_MMA_ARCH
     wait_for_kernel_before();
+    let_next_start(); /* behind the wait: the backward pass counts on it */
     const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32) * TILE;
     int64_t column = ((int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * TILE + quad_of_lane();
     float x[2][S::own_in];

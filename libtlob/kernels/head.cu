@@ -1,4 +1,3 @@
-#include "libtlob/kernels/adam.cuh"
 #include "libtlob/kernels/chunks.cuh"
 #include "libtlob/kernels/chunks.h"
 #include "libtlob/kernels/cross_entropy.cuh"
@@ -69,14 +68,13 @@ static __device__ void gradients(const tlob_head_args &x, int64_t first, int64_t
     }
 }
 
-/** One block of threads for each chunk, and one more where an optimizer is to be advanced. */
+/** One block of threads for each chunk. */
 template <int LANES> static __global__ void __launch_bounds__(THREADS) head(tlob_head_args x, int64_t chunk) {
+    let_next_start();
     wait_for_kernel_before();
     const int64_t first = blockIdx.x * chunk, end = first + chunk < x.samples ? first + chunk : x.samples;
-    if (first >= x.samples) {
-        advance(x.advance);
-        return;
-    }
+    if (x.advance && first == 0 && threadIdx.x == 0)
+        x.advance->t += 1;
     float sums[5] = {}, *to = x.partial + blockIdx.x * (3 * x.features + 5);
     losses<LANES>(sums, x, first, end);
     const float sum = sum_over_block(sums); /* after which all of the block sees dlogits */
@@ -87,9 +85,8 @@ template <int LANES> static __global__ void __launch_bounds__(THREADS) head(tlob
 
 extern "C" int tlob_cuda_head(struct CUstream_st *stream, const tlob_head_args *args) {
     const int64_t chunks = tlob_chunk_count(args->samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST);
-    return launch_overlapping(stream, args->overlaps, chunks + (args->advance ? 1 : 0), THREADS, 0,
-                              args->features <= 64 ? head<4> : head<32>, *args,
-                              tlob_chunk_length(args->samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST));
+    return launch_overlapping(stream, args->overlaps, chunks, THREADS, 0, args->features <= 64 ? head<4> : head<32>,
+                              *args, tlob_chunk_length(args->samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST));
 }
 
 extern "C" int tlob_cuda_load_head(void) {

@@ -108,7 +108,7 @@ typedef struct tlob_head_args {
     float *dlogits;         /**< [3, samples]: as of tlob_xent_args; scratch */
     float *dy;              /**< [features, samples] */
     float *partial;         /**< [3 features + 5, chunks]: gradients as the weights lie, loss, and how many are right */
-    struct tlob_adam_state *advance; /**< an optimizer that is to go one step further, or NULL */
+    struct tlob_adam_state *advance; /**< an optimizer whose t is to be advanced by one, or NULL */
     bool overlaps;          /**< as of tlob_sum_args */
 } tlob_head_args;
 
@@ -116,7 +116,7 @@ typedef struct tlob_head_args {
 typedef struct tlob_adam_state {
     int64_t t;
     float lr, beta1, beta2, eps;
-    float correction1, correction2; /**< 1 - beta^t of the current step */
+    float ln_beta1, ln_beta2; /**< with which 1 - beta^t = -expm1(t ln beta) keeps a float's digits in floats */
 } tlob_adam_state;
 
 typedef struct tlob_adam_args {
@@ -126,9 +126,10 @@ typedef struct tlob_adam_args {
     float *w, *m, *v;
 } tlob_adam_args;
 
-/** A step with gradients, one part after the other, that are still to be added up. */
+/** A step with gradients, one part after the other, that are still to be added up. With overlaps, w, m and v must not be
+ *  written by the kernel before. */
 typedef struct tlob_adam_chunked_args {
-    tlob_adam_args adam;    /**< without g; t has been advanced */
+    tlob_adam_args adam;    /**< without g; t is that of this step already */
     tlob_chunked part[2];   /**< of gradients, and of figures behind them */
     float *figures;         /**< those from sum `count` on */
     bool overlaps;          /**< as of tlob_sum_args */

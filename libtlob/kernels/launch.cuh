@@ -49,15 +49,26 @@ static int launch(struct CUstream_st *stream, int64_t count, int block, void (*k
     return taken(cudaLaunchKernelEx(&config, kernel, args...));
 }
 
-/**
- * First in a kernel that launch_overlapping starts: the next one may be started, up to this line, while this one runs,
- * and this one goes on when what it depends on has ended and can be seen. Half a microsecond between two of them is saved
- * that way. What is read then may have been written since this kernel was started: it is not read through the read-only
- * cache (__ldg).
+/*
+ * Kernels that overlap: one may start, up to its wait_for_kernel_before(), when all threads of the kernel before have
+ * called let_next_start() or ended. Half a microsecond between two of them is saved that way.
+ *
+ * What the kernel before writes is read behind the wait only, and not through the read-only cache (__ldg), for it may have
+ * been written since this kernel was started. What an earlier one has written may be read before the wait where some
+ * kernel since waits before it lets the next one start: the forward pass of the block does, so that all behind it may
+ * count on what it has counted on.
  */
-static inline __device__ void wait_for_kernel_before() {
+
+/** From here on the next kernel may be started. */
+static inline __device__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/** Goes on when the kernel before, and so all before it, has ended, and what it has written can be seen. */
+static inline __device__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

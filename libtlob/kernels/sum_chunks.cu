@@ -2,6 +2,7 @@
 #include "libtlob/kernels/table.h"
 
 static __global__ void __launch_bounds__(TLOB_SUM_BLOCK) sum_chunks(tlob_sum_args x) {
+    let_next_start();
     wait_for_kernel_before();
     const int64_t i = sum_of_thread();
     const float sum = sum_over_chunks(x.of, i);

@@ -199,8 +199,7 @@ static void try_adam(lab *l, int64_t first, int64_t second, int64_t chunks) {
         float *part[2] = {lab_random(first * (chunks + 1), 1.0f, 150 + (uint64_t)t),
                           lab_random((second + FIGURES) * chunks, 1.0f, 160 + (uint64_t)t)};
         const tlob_adam_state now = {.t = t, .lr = params.lr, .beta1 = params.beta1, .beta2 = params.beta2,
-                                     .eps = params.eps, .correction1 = (float)(1.0 - pow(params.beta1, t)),
-                                     .correction2 = (float)(1.0 - pow(params.beta2, t))};
+                                     .eps = params.eps, .ln_beta1 = logf(params.beta1), .ln_beta2 = logf(params.beta2)};
         LAB_OK(tlob_upload(l->stream, state.at, &now, sizeof(now)));
         const tlob_adam_chunked_args args = {
             .adam = {.count = count, .state = (tlob_adam_state *)state.at, .w = w[1].at, .m = m.at, .v = v.at},

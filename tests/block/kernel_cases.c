@@ -422,7 +422,8 @@ void case_cross_entropy(lab *l) {
         for (int c = 0; c < 3; c++)
             cr_assert(i < 4 ? fabs(slopes[c] - slope[c]) <= l->bar : isnan(slopes[c]), "dlogits[%d, %zu] is %.9g", c, i,
                       (double)slopes[c]);
-        lab_same_bits("dbias of one sample", got, slopes, 3);
+        if (i < 4)
+            lab_same_bits("dbias of one sample", got, slopes, 3);
         free(slopes);
         free(got);
     }
