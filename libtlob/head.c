@@ -277,10 +277,14 @@ tlob_status tlob_head_train_chunked(tlob_head *head, tlob_stream *stream, const 
     tlob_status status = tlob_enter(head->ctx, &previous);
     if (status != TLOB_OK)
         return status;
+    head->samples = 0;
     status = train_chunks(head, stream, weights, y, labels, samples, tlob_adam_state_of(adam), dy, gradients);
-    head->samples = status == TLOB_OK ? samples : 0;
     tlob_leave(head->ctx, previous);
     return status;
+}
+
+void tlob_head_set_samples(tlob_head *head, int64_t samples) {
+    head->samples = samples;
 }
 
 float *tlob_head_figures(const tlob_head *head) {

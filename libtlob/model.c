@@ -182,6 +182,8 @@ static tlob_status step_fused(tlob_model *model, tlob_stream *stream, const floa
         status = tlob_block_backward_chunked(model->block, stream, weights, x, dy, &gradients[0]);
     if (status == TLOB_OK)
         status = tlob_adam_step_chunked(model->adam, stream, weights, gradients, tlob_head_figures(model->head));
+    if (status == TLOB_OK)
+        tlob_head_set_samples(model->head, samples);
     return status;
 }
 

@@ -93,11 +93,14 @@ tlob_status tlob_block_backward_chunked(tlob_block *block, tlob_stream *stream, 
                                         const float *dy, tlob_chunked *gradients);
 
 /** tlob_head_train whose gradients stay in chunks, with loss and hits behind them, in the head's memory until its next
- * loss; the figures go where tlob_head_figures says before tlob_head_result is asked. Advances the optimizer besides. */
+ * loss. The optimizer's t is advanced besides. */
 tlob_status tlob_head_train_chunked(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
                                     const uint8_t *labels, int64_t samples, tlob_adam *adam, float *dy,
                                     tlob_chunked *gradients);
+
+/** Where loss and hits, summed, are to go; and that they are those of so many samples now, which tlob_head_result needs. */
 float *tlob_head_figures(const tlob_head *head);
+void tlob_head_set_samples(tlob_head *head, int64_t samples);
 
 /** Where kernels that advance an optimizer find its state. */
 tlob_adam_state *tlob_adam_state_of(const tlob_adam *adam);
