@@ -287,6 +287,26 @@ void tlob_head_set_samples(tlob_head *head, int64_t samples) {
     head->samples = samples;
 }
 
+tlob_status tlob_head_logits(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                             int64_t samples, float *logits) {
+    const tlob_space *space = head->ctx->space;
+    const tlob_head_args args = {
+        .samples = samples,
+        .features = head->features,
+        .weights = weights,
+        .y = y,
+        .logits = logits,
+        .overlaps = head->ctx->has_fused_code,
+    };
+    void *previous;
+    tlob_status status = tlob_enter(head->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    status = tlob_fail_cuda(space, space->kernels->head_logits(stream->cuda_stream, &args), "kernel head_logits");
+    tlob_leave(head->ctx, previous);
+    return status;
+}
+
 float *tlob_head_figures(const tlob_head *head) {
     return tlob_floats(head->sums);
 }

@@ -148,9 +148,11 @@ static tlob_status check_batch(const tlob_model *model, tlob_stream *stream, con
 static tlob_status forward(tlob_model *model, tlob_stream *stream, const float *x, int64_t samples, float *logits) {
     float *y = tlob_floats(model->y);
     tlob_status status = tlob_block_forward(model->block, stream, tlob_floats(model->weights), x, samples, y);
-    if (status == TLOB_OK)
-        status = tlob_head_forward(model->head, stream, head_part(model, model->weights), y, samples, logits);
-    return status;
+    if (status != TLOB_OK)
+        return status;
+    const float *weights = head_part(model, model->weights);
+    return is_fused(model) ? tlob_head_logits(model->head, stream, weights, y, samples, logits)
+                           : tlob_head_forward(model->head, stream, weights, y, samples, logits);
 }
 
 /* A step of calls that are there for everybody. */

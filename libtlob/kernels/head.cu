@@ -4,6 +4,7 @@
 #include "libtlob/kernels/table.h"
 
 #define THREADS 256
+#define FEW     64 /* features for which four threads have a sample between them, and else a warp */
 
 /** The logits of sample s, by LANES threads, which all get them. */
 template <int LANES> static __device__ void logits_of(float (&z)[3], const tlob_head_args &x, int64_t s, bool there) {
@@ -85,10 +86,33 @@ template <int LANES> static __global__ void __launch_bounds__(THREADS) head(tlob
 
 extern "C" int tlob_cuda_head(struct CUstream_st *stream, const tlob_head_args *args) {
     const int64_t chunks = tlob_chunk_count(args->samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST);
-    return launch_overlapping(stream, args->overlaps, chunks, THREADS, 0, args->features <= 64 ? head<4> : head<32>,
+    return launch_overlapping(stream, args->overlaps, chunks, THREADS, 0, args->features <= FEW ? head<4> : head<32>,
                               *args, tlob_chunk_length(args->samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST));
 }
 
+template <int LANES> static __global__ void __launch_bounds__(THREADS) head_logits(tlob_head_args x) {
+    let_next_start();
+    wait_for_kernel_before();
+    const int64_t step = (int64_t)gridDim.x * (THREADS / LANES);
+    for (int64_t base = (int64_t)blockIdx.x * (THREADS / LANES); base < x.samples; base += step) {
+        const int64_t s = base + threadIdx.x / LANES;
+        float z[3] = {};
+        logits_of<LANES>(z, x, s, s < x.samples);
+        for (int c = 0; s < x.samples && threadIdx.x % LANES == 0 && c < 3; c++)
+            x.logits[3 * s + c] = z[c];
+    }
+}
+
+template <int LANES> static int run_logits(struct CUstream_st *stream, const tlob_head_args *x) {
+    const int64_t blocks = (x->samples - 1) / (THREADS / LANES) + 1;
+    return launch_overlapping(stream, x->overlaps, blocks < TLOB_MAX_BLOCKS ? blocks : TLOB_MAX_BLOCKS, THREADS, 0,
+                              head_logits<LANES>, *x);
+}
+
+extern "C" int tlob_cuda_head_logits(struct CUstream_st *stream, const tlob_head_args *args) {
+    return args->features <= FEW ? run_logits<4>(stream, args) : run_logits<32>(stream, args);
+}
+
 extern "C" int tlob_cuda_load_head(void) {
-    return load(head<4>, head<32>);
+    return load(head<4>, head<32>, head_logits<4>, head_logits<32>);
 }

@@ -2,12 +2,18 @@
 #include "libtlob/kernels/cross_entropy_host.h"
 #include "libtlob/kernels/table.h"
 
-static void one_sample(const tlob_head_args *x, int64_t s, double *sums) {
-    const float *y = x->y + s * x->features, *bias = x->weights + 3 * x->features;
-    double z[3] = {bias[0], bias[1], bias[2]}, slope[3];
+static void logits_of(const tlob_head_args *x, int64_t s, double *z) {
+    const float *y = x->y + s * x->features;
+    for (int c = 0; c < 3; c++)
+        z[c] = x->weights[3 * x->features + c];
     for (int64_t f = 0; f < x->features; f++)
         for (int c = 0; c < 3; c++)
             z[c] += (double)x->weights[3 * f + c] * y[f];
+}
+
+static void one_sample(const tlob_head_args *x, int64_t s, double *sums) {
+    double z[3], slope[3];
+    logits_of(x, s, z);
     tlob_xent_sample(z, x->labels[s], x->samples, slope, sums);
     for (int c = 0; c < 3; c++)
         x->dlogits[3 * s + c] = (float)slope[c];
@@ -45,5 +51,16 @@ int tlob_host_head(struct CUstream_st *stream, const tlob_head_args *args) {
     }
     if (args->advance)
         args->advance->t += 1;
+    return 0;
+}
+
+int tlob_host_head_logits(struct CUstream_st *stream, const tlob_head_args *args) {
+    (void)stream;
+    for (int64_t s = 0; s < args->samples; s++) {
+        double z[3];
+        logits_of(args, s, z);
+        for (int c = 0; c < 3; c++)
+            args->logits[3 * s + c] = (float)z[c];
+    }
     return 0;
 }

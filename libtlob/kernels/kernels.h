@@ -105,6 +105,7 @@ typedef struct tlob_head_args {
     const float *weights;   /**< [W | b] */
     const float *y;         /**< [features, samples] */
     const uint8_t *labels;  /**< [samples] */
+    float *logits;          /**< [3, samples], of head_logits alone, which reads no labels and writes nothing else */
     float *dlogits;         /**< [3, samples]: as of tlob_xent_args; scratch */
     float *dy;              /**< [features, samples] */
     float *partial;         /**< [3 features + 5, chunks]: gradients as the weights lie, loss, and how many are right */
@@ -144,6 +145,7 @@ typedef struct tlob_kernels {
     int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);
     int (*head)(struct CUstream_st *stream, const tlob_head_args *args);
+    int (*head_logits)(struct CUstream_st *stream, const tlob_head_args *args);
     int (*sum_chunks)(struct CUstream_st *stream, const tlob_sum_args *args);
     /** out[i] = scale * sum over j of x[i + j*m], i < m, j < n; partial: tlob_row_sum_scratch(m, n) floats. */
     int (*row_sum)(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale, float *partial,

@@ -16,6 +16,7 @@ extern "C" {
     int tlob_##space##_attend_backward(struct CUstream_st *stream, const tlob_attend_args *args);                      \
     int tlob_##space##_cross_entropy(struct CUstream_st *stream, const tlob_xent_args *args);                          \
     int tlob_##space##_head(struct CUstream_st *stream, const tlob_head_args *args);                                   \
+    int tlob_##space##_head_logits(struct CUstream_st *stream, const tlob_head_args *args);                            \
     int tlob_##space##_sum_chunks(struct CUstream_st *stream, const tlob_sum_args *args);                              \
     int tlob_##space##_row_sum(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale,          \
                                float *partial, float *out);                                                            \
@@ -36,6 +37,7 @@ TLOB_KERNEL_LIST(cuda);
         .attend_has_tiles = tlob_##space##_attend_has_tiles,                                                           \
         .attend_forward = tlob_##space##_attend_forward, .attend_backward = tlob_##space##_attend_backward,            \
         .cross_entropy = tlob_##space##_cross_entropy, .head = tlob_##space##_head,                                    \
+        .head_logits = tlob_##space##_head_logits,                                                                     \
         .sum_chunks = tlob_##space##_sum_chunks, .row_sum = tlob_##space##_row_sum, .adam = tlob_##space##_adam,       \
         .adam_chunked = tlob_##space##_adam_chunked,                                                                   \
         .set_scalar = tlob_##space##_set_scalar, .uniform = tlob_##space##_uniform, .load = tlob_##space##_load,       \

@@ -64,6 +64,22 @@ static void exact_head(const head_problem *p, double *sums, double *dy) {
     }
 }
 
+static void try_logits(lab *l, const head_problem *p, const float *w, const float *y) {
+    array z = lab_array(l, NULL, 3 * p->samples, 1);
+    const tlob_head_args args = {.samples = p->samples, .features = p->features, .weights = w, .y = y, .logits = z.at};
+    KERNEL_OK(l->kernels->head_logits(tlob_stream_cuda(l->stream), &args));
+    float *got = lab_read(l, z);
+    double *want = calloc((size_t)(3 * p->samples), sizeof(double));
+    for (int64_t i = 0; i < 3 * p->samples; i++) {
+        want[i] = p->w[3 * p->features + i % 3];
+        for (int64_t f = 0; f < p->features; f++)
+            want[i] += (double)p->w[3 * f + i % 3] * p->y[i / 3 * p->features + f];
+    }
+    lab_close_to("logits", got, want, 3 * p->samples, l->bar);
+    free(got);
+    free(want);
+}
+
 static void try_head(lab *l, int64_t features, int64_t samples, int64_t offset) {
     head_problem p = {features, samples, tlob_head_weight_count(features), NULL, NULL, malloc((size_t)samples)};
     p.w = lab_random(p.count, 1.0f, 121);
@@ -79,6 +95,7 @@ static void try_head(lab *l, int64_t features, int64_t samples, int64_t offset) 
     tlob_head *head;
     LAB_OK(tlob_head_create(l->ctx, features, samples + 70, &head)); /* scratch for more chunks than there are */
     array w = lab_array(l, p.w, p.count, offset), y = lab_array(l, p.y, features * samples, offset);
+    try_logits(l, &p, w.at, y.at);
     const uint8_t *labels = lab_bytes(l, p.labels, samples);
     float *first = NULL;
     for (int again = 0; again < 2; again++) {
