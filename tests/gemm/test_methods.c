@@ -119,13 +119,16 @@ Test(methods, batches_that_are_one_product) {
     }
 }
 
-/* What can be split: every layout, odd sizes, and C in every place. */
+/* What can be split: every layout, odd sizes, and C in every place. Of a ramp all terms of a sum have one sign, and all
+ * its roundings count. */
 static parity_case split_case(int i) {
     static const float betas[] = {0.0f, 1.0f, -0.5f};
     static const int64_t sizes[][3] = {{3, 5, 256}, {16, 16, 2048}, {33, 7, 1000}, {1, 1, 4096}, {7, 1, 520}, {1, 9, 776}};
     const int ops = i % 4, shape = i / 4 % 6, beta = i / 24 % 3, pad = i / 72 % 2;
     const int64_t *size = sizes[shape];
     parity_case one = {.a = PARITY_UNIFORM, .b = PARITY_UNIFORM, .c = beta ? PARITY_UNIFORM : PARITY_NAN};
+    if (i / 144)
+        one.a = one.b = PARITY_RAMP;
     tlob_gemm g = batch_of(1, size[0], size[1], size[2], ops);
     g.stride_a = g.stride_b = g.stride_c = 0;
     g.lda += pad * 3;
@@ -140,7 +143,7 @@ static parity_case split_case(int i) {
 }
 
 Test(methods, products_in_pieces) {
-    for (int i = 0; i < 144; i++) {
+    for (int i = 0; i < 288; i++) {
         const parity_case one = split_case(i);
         OK(tlob_gemm_check(&one.gemm));
         cr_assert_null(tlob_form_obstacle(TLOB_FORM_SPLIT, &one.gemm), "%s: %s", one.name,

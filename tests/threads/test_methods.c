@@ -452,6 +452,10 @@ Test(methods, a_table_of_split_products_is_warmed_like_any_other) {
         OK(tlob_warm(stream, &g, 1));
         OK(tlob_gemm_explain(stream, &g, &operands, &e));
         cr_assert(e.choice.form == TLOB_FORM_SPLIT && (i == 0 || e.warm), "%s", e.algorithm);
+        tlob_gemm_operands x = operands;
+        x.d = d + 4;
+        OK(tlob_gemm_explain(stream, &g, &x, &e));
+        cr_assert(i == 0 || e.warm, "where D lies does not count: %s", e.algorithm);
         OK(tlob_graph_begin(stream));
         OK(tlob_gemm_run(stream, &g, &operands));
         OK(tlob_graph_end(stream, &graph));
