@@ -93,8 +93,8 @@ static int64_t count_pieces(const tlob_gemm *g) {
     int64_t sums, pieces = 1;
     if (!tlob_mul(g->m, g->n, &sums) || sums > TLOB_SCRATCH_FLOATS)
         return 1;
-    while (pieces < PIECES_MAX && g->k >= 2 * pieces * PIECE_K_MIN &&
-           (g->k & (2 * pieces * PIECE_STEP - 1)) == 0 && 2 * pieces * sums <= TLOB_SCRATCH_FLOATS)
+    while (pieces < PIECES_MAX && g->k >= 2 * pieces * PIECE_K_MIN && (g->k & (2 * pieces * PIECE_STEP - 1)) == 0 &&
+           2 * pieces * sums <= TLOB_SCRATCH_FLOATS)
         pieces *= 2;
     return pieces;
 }
@@ -124,7 +124,7 @@ static const char *find_split_obstacle(const tlob_gemm *g) {
     return "split: the results of two pieces are more than 4 MiB";
 }
 
-/* --- obstacles ------------------------------------------------------------------------------------------------------ */
+/* --- obstacles ---------------------------------------------------------------------------------------------------- */
 
 _Static_assert(TLOB_EPILOGUE_RELU_BIAS == 3, "the epilogues that work element by element come first");
 

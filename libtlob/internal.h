@@ -207,7 +207,7 @@ struct tlob_stream {
     bool owns_cuda_stream;
     struct CUstream_st *cuda_stream;
     void *workspace;
-    float *scratch;                  /**< TLOB_SCRATCH_FLOATS of them; made by tlob_stream_need_scratch, never replaced */
+    void *scratch;                   /**< TLOB_SCRATCH_FLOATS; made by tlob_stream_need_scratch, never replaced */
     tlob_lane *lanes[TLOB_MAX_BACKENDS]; /**< one for each backend of the context */
     tlob_stream_stats stats;
     tlob_staging *staging;           /**< for tlob_upload and tlob_download; made on first use */

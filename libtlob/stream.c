@@ -1,4 +1,4 @@
-/* The registry of streams: one entry for each CUDA stream, with its lanes (vendor handles), its workspace and its scratch. */
+/* The registry of streams: one entry for each CUDA stream, with its lanes (vendor handles), workspace and scratch. */
 #include <stdlib.h>
 
 #include "libtlob/internal.h"
@@ -101,7 +101,7 @@ tlob_status tlob_stream_need_scratch(tlob_stream *stream) {
     tlob_status status = tlob_enter_cold(ctx, &visit);
     if (status != TLOB_OK)
         return status;
-    int code = ctx->space->alloc((void **)&stream->scratch, bytes);
+    int code = ctx->space->alloc(&stream->scratch, bytes);
     tlob_leave_cold(ctx, &visit);
     if (code == TLOB_CUDA_OUT_OF_MEMORY)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes of %s memory are not to be had", bytes,

@@ -4,10 +4,10 @@
 /* A warp at the least reads 8 floats of each of 4 pieces at once: 8 are a sector, the least that memory gives. */
 #define LANES_MAX 32
 
-/* Lanes are worth their tree where elements alone do not fill a device. */
+/* More lanes are worth a higher tree where the threads are less than half of those that a large device runs at once. */
 #define THREADS_ENOUGH (1 << 17)
 
-/** How many threads share the pieces of an element, a power of two: by the problem alone, and so is the order of sums. */
+/** How many threads share the pieces of an element, a power of two: by the problem alone, as the order of sums is. */
 static int count_lanes(int64_t elements, int64_t pieces) {
     int lanes = 1;
     while (lanes < LANES_MAX && 8 * lanes <= pieces && elements * lanes < THREADS_ENOUGH)

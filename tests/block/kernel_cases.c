@@ -243,7 +243,7 @@ void case_attend_pathological(lab *l) {
     free(o);
 }
 
-/* --- affine, add_pieces, row_sum, cross_entropy, uniform ------------------------------------------------------------- */
+/* --- affine, add_pieces, row_sum, cross_entropy, uniform ---------------------------------------------------------- */
 
 static void try_affine(lab *l, tlob_affine_args x, bool in_place, bool with_bias) {
     const int64_t count = x.batch > 0 ? (x.batch - 1) * x.stride + x.n * x.ld : 1;
@@ -325,8 +325,9 @@ static void try_add_pieces(lab *l, int64_t m, int64_t n, int64_t pieces, float b
             if (i >= m)
                 lab_same_bits("padding", after + at, before + at, 1);
             else
-                cr_assert(fabs(after[at] - sum) <= 0.1 * l->bar * size, "%ld pieces of %ld x %ld: D[%ld, %ld] is %.9g, not %.9g",
-                          (long)pieces, (long)m, (long)n, (long)i, (long)j, (double)after[at], sum);
+                cr_assert(fabs(after[at] - sum) <= 0.1 * l->bar * size,
+                          "%ld pieces of %ld x %ld: D[%ld, %ld] is %.9g, not %.9g", (long)pieces, (long)m, (long)n,
+                          (long)i, (long)j, (double)after[at], sum);
         }
         lab_same_bits("add_pieces", after + j * ld, second + j * ld, m);
     }

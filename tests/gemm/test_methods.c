@@ -123,7 +123,8 @@ Test(methods, batches_that_are_one_product) {
  * its roundings count. */
 static parity_case split_case(int i) {
     static const float betas[] = {0.0f, 1.0f, -0.5f};
-    static const int64_t sizes[][3] = {{3, 5, 256}, {16, 16, 2048}, {33, 7, 1000}, {1, 1, 4096}, {7, 1, 520}, {1, 9, 776}};
+    static const int64_t sizes[][3] = {{3, 5, 256},  {16, 16, 2048}, {33, 7, 1000},
+                                       {1, 1, 4096}, {7, 1, 520},    {1, 9, 776}};
     const int ops = i % 4, shape = i / 4 % 6, beta = i / 24 % 3, pad = i / 72 % 2;
     const int64_t *size = sizes[shape];
     parity_case one = {.a = PARITY_UNIFORM, .b = PARITY_UNIFORM, .c = beta ? PARITY_UNIFORM : PARITY_NAN};
