@@ -17,33 +17,30 @@ static int count_lanes(int64_t elements, int64_t pieces) {
 
 /**
  * The threads of a block are lanes x elements, so that neighbours read neighbouring floats. Lanes walk the pieces in
- * order and meet in a tree of fixed shape.
+ * order and meet in a tree of fixed shape. There are so few elements that one grid has them all.
  */
 static __global__ void __launch_bounds__(TLOB_BLOCK) add_pieces(tlob_add_pieces_args x, uint32_t count, int lanes) {
     __shared__ float sums[TLOB_BLOCK];
     const uint32_t width = TLOB_BLOCK / lanes, lane = threadIdx.x / width, m = (uint32_t)x.m;
-    for (uint32_t first = blockIdx.x * width; first < count; first += gridDim.x * width) {
-        const uint32_t at = first + threadIdx.x % width;
-        float sum = 0.0f;
-        if (at < count) {
+    const uint32_t at = blockIdx.x * width + threadIdx.x % width;
+    float sum = 0.0f;
+    if (at < count) {
 #pragma unroll 8
-            for (uint32_t p = lane; p < x.pieces; p += lanes)
-                sum += x.piece[p * count + at];
-        }
-        sums[threadIdx.x] = sum;
+        for (uint32_t p = lane; p < x.pieces; p += lanes)
+            sum += x.piece[p * count + at];
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (uint32_t half = lanes / 2; half > 0; half /= 2) {
+        if (lane < half)
+            sums[threadIdx.x] += sums[threadIdx.x + half * width];
         __syncthreads();
-        for (uint32_t half = lanes / 2; half > 0; half /= 2) {
-            if (lane < half)
-                sums[threadIdx.x] += sums[threadIdx.x + half * width];
-            __syncthreads();
-        }
-        if (lane == 0 && at < count) {
-            const uint32_t column = at / m;
-            const int64_t to = column * x.ld + (at - column * m);
-            sum = sums[threadIdx.x];
-            x.d[to] = x.beta == 0.0f ? sum : sum + x.beta * x.c[to]; /* beta 0: C may hold NaN, or not be there */
-        }
-        __syncthreads(); /* `sums` is written again for the next elements */
+    }
+    if (lane == 0 && at < count) {
+        const uint32_t column = at / m;
+        const int64_t to = column * x.ld + (at - column * m);
+        sum = sums[threadIdx.x];
+        x.d[to] = x.beta == 0.0f ? sum : sum + x.beta * x.c[to]; /* beta 0: C may hold NaN, or not be there */
     }
 }
 

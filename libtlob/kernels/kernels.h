@@ -31,7 +31,7 @@ typedef struct tlob_affine_args {
 /** D = beta * C + the sum of `pieces` matrices, m x n each; beta 0: C is not read; D may be C. */
 typedef struct tlob_add_pieces_args {
     int64_t m, n, ld;       /**< ld: of C and D */
-    int64_t pieces;         /**< pieces*m*n is at most 2^31 */
+    int64_t pieces;         /**< pieces*m*n is at most 2^20 */
     float beta;
     const float *piece;     /**< [pieces*m*n] the matrices, packed, one after the other */
     const float *c;

@@ -113,7 +113,8 @@ Test(table, verify_runs_what_is_for_the_device) {
                      "c.json: on host 1 right, 0 wrong, 1 of other devices or libraries, 0 too large to be checked\n");
     write_file("e.json", FILE_OF("{\"problem\": {\"transa\": \"t\", \"transb\": \"n\", \"m\": 9, \"n\": 5, \"k\": "
                                  "4096, \"lda\": 4096, \"ldb\": 4099, \"ldc\": 10, \"batch\": 1, \"beta\": 1, "
-                                 "\"compute\": \"fp32\", \"epilogue\": \"none\"}, \"method\": {\"backend\": \"cpu_ref\", \"form\": "
+                                 "\"compute\": \"fp32\", \"epilogue\": \"none\"}, \"method\": "
+                                 "{\"backend\": \"cpu_ref\", \"form\": "
                                  "\"split\", \"configuration\": {}}, \"origin\": {\"device\": \"host\", \"sm\": 0, "
                                  "\"multiprocessors\": 0, \"library\": \"\"}}"));
     expect_out(run_good("$T table verify e.json --device host"), "e.json: on host 1 right, 0 wrong");
