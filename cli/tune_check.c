@@ -81,6 +81,8 @@ static void find_bounds(tune_data *data) {
     data->slope = parity_bound(g, memory, 1) - data->least;
     if (memory == TLOB_MEMORY_HOST && g->epilogue == TLOB_EPILOGUE_BIAS)
         data->slope *= 3; // in the form SEPARATE z is rounded before the bias is added, as with the other epilogues
+    if (memory == TLOB_MEMORY_HOST && !tlob_form_obstacle(TLOB_FORM_SPLIT, g))
+        data->slope *= 2; // in the form SPLIT each piece is rounded before it is added
     data->least_z = parity_bound_z(g, memory, 0);
     data->slope_z = parity_bound_z(g, memory, 1) - data->least_z;
 }

@@ -28,6 +28,16 @@ typedef struct tlob_affine_args {
     float *d;
 } tlob_affine_args;
 
+/** D = beta * C + the sum of `pieces` matrices, m x n each; beta 0: C is not read; D may be C. */
+typedef struct tlob_add_pieces_args {
+    int64_t m, n, ld;       /**< ld: of C and D */
+    int64_t pieces;         /**< pieces*m*n is at most 2^20 */
+    float beta;
+    const float *piece;     /**< [pieces*m*n] the matrices, packed, one after the other */
+    const float *c;
+    float *d;
+} tlob_add_pieces_args;
+
 /**
  * The rest of an epilogue on D = z without bias (tlob_epilogue has the formulas): bias, activation, mask or derivative
  * in place, aux, and bgrad. Sizes, strides and the epilogue are those of `gemm`. BGRADA and BGRADB read A or B and leave
@@ -138,6 +148,7 @@ typedef struct tlob_adam_chunked_args {
 
 typedef struct tlob_kernels {
     int (*affine)(struct CUstream_st *stream, const tlob_affine_args *args);
+    int (*add_pieces)(struct CUstream_st *stream, const tlob_add_pieces_args *args);
     int (*finish)(struct CUstream_st *stream, const tlob_finish_args *args);
     /** Whether the code for the current device has the attention in tiles. Asks CUDA: for once, not for every call. */
     bool (*attend_has_tiles)(void);

@@ -3,6 +3,7 @@
 
 /* One in each file of kernels. */
 int tlob_cuda_load_adam(void);
+int tlob_cuda_load_add_pieces(void);
 int tlob_cuda_load_affine(void);
 int tlob_cuda_load_attend(void);
 int tlob_cuda_load_block_fused_backward(void);
@@ -16,6 +17,7 @@ int tlob_cuda_load_uniform(void);
 
 int tlob_cuda_load(void) {
     int (*const loads[])(void) = {tlob_cuda_load_adam,
+                                  tlob_cuda_load_add_pieces,
                                   tlob_cuda_load_affine,
                                   tlob_cuda_load_attend,
                                   tlob_cuda_load_block_fused_backward,

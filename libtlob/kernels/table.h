@@ -10,6 +10,7 @@ extern "C" {
 
 #define TLOB_KERNEL_LIST(space)                                                                                        \
     int tlob_##space##_affine(struct CUstream_st *stream, const tlob_affine_args *args);                               \
+    int tlob_##space##_add_pieces(struct CUstream_st *stream, const tlob_add_pieces_args *args);                       \
     int tlob_##space##_finish(struct CUstream_st *stream, const tlob_finish_args *args);                               \
     bool tlob_##space##_attend_has_tiles(void);                                                                        \
     int tlob_##space##_attend_forward(struct CUstream_st *stream, const tlob_attend_args *args);                       \
@@ -33,7 +34,8 @@ TLOB_KERNEL_LIST(cuda);
 /** With more slots after the name of the space, for what is not in every one. */
 #define TLOB_KERNEL_TABLE(space, ...)                                                                                  \
     {                                                                                                                  \
-        .affine = tlob_##space##_affine, .finish = tlob_##space##_finish,                                              \
+        .affine = tlob_##space##_affine, .add_pieces = tlob_##space##_add_pieces,                                      \
+        .finish = tlob_##space##_finish,                                                                               \
         .attend_has_tiles = tlob_##space##_attend_has_tiles,                                                           \
         .attend_forward = tlob_##space##_attend_forward, .attend_backward = tlob_##space##_attend_backward,            \
         .cross_entropy = tlob_##space##_cross_entropy, .head = tlob_##space##_head,                                    \

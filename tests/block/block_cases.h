@@ -53,6 +53,7 @@ void case_attend_shapes(lab *l);
 void case_attend_pathological(lab *l);
 
 void case_affine(lab *l);
+void case_add_pieces(lab *l);
 void case_row_sum(lab *l);
 void case_cross_entropy(lab *l);
 void case_uniform(lab *l);

@@ -237,7 +237,7 @@ void case_attend_pathological(lab *l) {
     free(o);
 }
 
-/* --- affine, row_sum, cross_entropy, uniform ------------------------------------------------------------------- */
+/* --- affine, add_pieces, row_sum, cross_entropy, uniform ---------------------------------------------------------- */
 
 static void try_affine(lab *l, tlob_affine_args x, bool in_place, bool with_bias) {
     const int64_t count = x.batch > 0 ? (x.batch - 1) * x.stride + x.n * x.ld : 1;
@@ -294,6 +294,52 @@ void case_affine(lab *l) {
             }
         }
     }
+}
+
+static void try_add_pieces(lab *l, int64_t m, int64_t n, int64_t pieces, float beta, bool in_place) {
+    const int64_t ld = m + 3, count = m * n, all = n * ld;
+    float *x = lab_random(pieces * count, 1.0f, 75), *c = lab_random(all, 2.0f, 76);
+    array ax = lab_array(l, x, pieces * count, 0), ac = lab_array(l, beta == 0.0f ? NULL : c, all, 1);
+    array ad = in_place ? ac : lab_array(l, NULL, all, 1), again = lab_array(l, NULL, all, 0);
+    tlob_add_pieces_args args = {.m = m, .n = n, .ld = ld, .pieces = pieces, .beta = beta, .piece = ax.at,
+                                 .c = beta == 0.0f && !in_place ? NULL : ac.at, .d = again.at};
+    float *before = lab_read(l, ad);
+    KERNEL_OK(l->kernels->add_pieces(tlob_stream_cuda(l->stream), &args));
+    args.d = ad.at;
+    KERNEL_OK(l->kernels->add_pieces(tlob_stream_cuda(l->stream), &args));
+    float *after = lab_read(l, ad), *second = lab_read(l, again);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < ld; i++) {
+            const int64_t at = i + j * ld;
+            double sum = beta == 0.0f || i >= m ? 0.0 : (double)beta * c[at], size = fabs(sum);
+            for (int64_t p = 0; i < m && p < pieces; p++) {
+                sum += x[p * count + i + j * m];
+                size += fabs(x[p * count + i + j * m]);
+            }
+            if (i >= m)
+                lab_same_bits("padding", after + at, before + at, 1);
+            else
+                cr_assert(fabs(after[at] - sum) <= 0.1 * l->bar * size,
+                          "%ld pieces of %ld x %ld: D[%ld, %ld] is %.9g, not %.9g", (long)pieces, (long)m, (long)n,
+                          (long)i, (long)j, (double)after[at], sum);
+        }
+        lab_same_bits("add_pieces", after + j * ld, second + j * ld, m);
+    }
+    free(x);
+    free(c);
+    free(before);
+    free(after);
+    free(second);
+    lab_clear(l);
+}
+
+/* From one lane for an element to 32, whole blocks and not, and more elements than threads. */
+void case_add_pieces(lab *l) {
+    static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {16, 16}, {33, 31}, {64, 64}, {257, 129}, {512, 300}};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int64_t pieces = 2; pieces <= 256 && pieces * sizes[i][0] * sizes[i][1] <= 1 << 20; pieces *= 2)
+            for (int way = 0; way < 4; way++)
+                try_add_pieces(l, sizes[i][0], sizes[i][1], pieces, way & 1 ? -0.5f : 0.0f, way & 2);
 }
 
 static void try_row_sum(lab *l, int64_t m, int64_t n) {

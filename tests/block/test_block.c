@@ -97,6 +97,10 @@ Test(kernels, affine) {
     case_affine(&host);
 }
 
+Test(kernels, add_pieces) {
+    case_add_pieces(&host);
+}
+
 Test(kernels, finish) {
     case_finish(&host);
 }

@@ -355,6 +355,25 @@ Test(tune, forms_compete_too) {
 }
 
 // The standard seems 2.2 % slower than the best, and is 1.2 % slower only when it has run for long.
+// A long sum in pieces: right in the check of every method, and chosen where it is the fastest.
+Test(tune, a_split_product_competes) {
+    tlob_gemm gemm = tlob_gemm_init(19, 23, 4096);
+    for (int beta = 0; beta < 2; beta++) {
+        world.cost[1][TLOB_FORM_SPLIT] = 3;
+        gemm.beta = (float)beta;
+        outcome o = measure(&gemm);
+        cr_expect_str_empty(o.why, "%s", o.why);
+        cr_expect_str_eq(o.chosen, "test");
+        cr_expect_eq(o.form, TLOB_FORM_SPLIT);
+        cr_expect_float_eq(o.us, 3, 1e-6);
+        world.cost[0][TLOB_FORM_SPLIT] = 1;
+        o = measure(&gemm);
+        cr_expect_str_eq(o.chosen, "cpu_ref");
+        cr_expect_eq(o.form, TLOB_FORM_SPLIT);
+        world.cost[0][TLOB_FORM_SPLIT] = 20;
+    }
+}
+
 Test(tune, near_the_edge_of_the_band_more_rounds_decide) {
     const tlob_gemm gemm = padded(TLOB_EPILOGUE_NONE);
     world.cost[0][TLOB_FORM_WHOLE] = 10.22;

@@ -60,6 +60,7 @@ Test(gpu_block, kernels) {
     case_attend_shapes(&gpu);
     case_attend_pathological(&gpu);
     case_affine(&gpu);
+    case_add_pieces(&gpu);
     case_finish(&gpu);
     case_finish_pathological(&gpu);
     case_row_sum(&gpu);
