@@ -763,6 +763,10 @@ Test(tune, the_program_writes_a_table_that_a_policy_reads) {
         "$T bench gemm --device host --filter 'block/o_64' --repeat 3 --json > b && $T report --bench b --out r; "
         "test -e r/bench1.csv && cat b");
     cr_expect(strstr(r->out, "\"worst_problem\":\t\"block/o_64\""), "%s", r->out);
+    run_good(
+        "$T tune --device host --filter 'block/o_64' --repeat 1 --output o && sed -i 's/\"cpu_ref\"/\"nobody\"/' o");
+    expect_failure(run("$T bench gemm --device host --filter 'block/o_64' --repeat 3 --table o"), 1,
+                   "block/o_64: nobody, whole: no method of this problem here");
 }
 
 Test(tune, a_table_is_merged_into_another) {
