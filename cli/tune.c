@@ -47,7 +47,7 @@ static const struct argp_option own_options[] = {
     {"cache", KEY_CACHE, "STATE", 0,
      "Which times decide: warm (the default: operands lie in the L2 cache if they fit) or cold (nothing does)", 4},
     {"band", KEY_BAND, "PERCENT", 0,
-     "The largest tie band: what is chosen is slower than the best by no more than that (default 2.5)", 4},
+     "The largest tie band: what is chosen is slower than the best by no more than that (default 2)", 4},
     {"repeat", KEY_REPEAT, "COUNT", 0, "Rounds in which methods take turns (default 21)", 4},
     {0},
 };
@@ -266,7 +266,7 @@ static int run_on(tune_options *options, tlob_context *ctx, const cli_problems *
 }
 
 int cli_tune(int argc, char **argv) {
-    tune_options options = {.problems = "builtin", .band = 2.5, .repeat = 21};
+    tune_options options = {.problems = "builtin", .band = 2, .repeat = 21};
     const struct argp argp = {own_options, parse, NULL, doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     cli_problems problems = {0};
