@@ -18,7 +18,8 @@ extern atomic_int device_searches;       /**< how often the backend cublaslt has
 /** Captures and graphs: what a test makes fail, and what the core has done. Each thread has its own. */
 typedef struct device_graphs {
     int load_code, begin_code, end_code, instantiate_code, event_code, launch_code; /**< what these calls return */
-    struct CUstream_st *capturing; /**< the stream that is being captured, or NULL */
+    struct CUstream_st *capturing; /**< the stream that this thread captures, or NULL */
+    struct CUstream_st *elsewhere; /**< one that another thread captures, and alone can end */
     int loads;                     /**< how often the kernels were loaded */
     int alive;                     /**< graphs that can be launched */
     int events;                    /**< that have been made and not destroyed */
