@@ -27,6 +27,16 @@ const char *tlob_block_fused_obstacle(const tlob_block_shape *shape) {
 #undef NAME
 }
 
+bool tlob_block_fused_shape(int index, tlob_block_shape *shape) {
+#define ROW(in, out, head) {.d_in = in, .d_out = out, .head_dim = head, .seq = 1, .axis = TLOB_AXIS_FEATURE},
+    static const tlob_block_shape shapes[] = {TLOB_BLOCK_FUSED_SHAPES(ROW)};
+#undef ROW
+    if (index < 0 || (size_t)index >= sizeof(shapes) / sizeof(*shapes))
+        return false;
+    *shape = shapes[index];
+    return true;
+}
+
 /* Where a block is to be computed, as far as that is known. */
 typedef struct place {
     const tlob_settings *settings;

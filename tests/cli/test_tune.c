@@ -1,6 +1,7 @@
 // Tuning on a host context: with backends that compute wrongly, and a clock of which every tick is known.
 #include "run.h"
 
+#include "cli/tune_blocks.h"
 #include "cli/tune_run.h"
 
 #include <cjson/cJSON.h>
@@ -571,6 +572,9 @@ Test(tune, misuse_is_told) {
         {"--repeat 0", "--repeat: '0'", 2},
         {"--policy tuned", "a table is what this writes", 2},
         {"more", "unexpected argument 'more'", 2},
+        {"--blocks --problems list:list", "are for products, and --blocks is not", 2},
+        {"--blocks --measurements m", "are for products, and --blocks is not", 2},
+        {"--blocks --output x", "--blocks: there is nothing to choose: the host has no fused kernels", 1},
         {"--problems list:none", "cannot read none", 1},
         {"--problems list:bad", "bad:1: three sizes are needed: M N K", 1},
         {"--problems trace:list", "list:1: one JSON object expected", 1},
@@ -588,6 +592,21 @@ Test(tune, misuse_is_told) {
     expect_failure(run("$T bench gemm --device host --filter x"), 1, "no problem has such a name");
     expect_failure(run("$T bench gemm --device host --table none"), 1, "none");
     expect_failure(run("$T bench gemm --device host --policy tuned --table t"), 2, "against another policy");
+}
+
+// The choice by shape comes first: composed must be faster by more than the band.
+Test(tune, a_block_gets_another_plan_only_where_that_pays) {
+    static const struct {
+        double composed, fused, band;
+        tlob_block_plan plan;
+    } rows[] = {
+        {10, 5, 0.02, TLOB_PLAN_FUSED},    {10, 10, 0, TLOB_PLAN_FUSED},          {10, 10.1, 0.02, TLOB_PLAN_FUSED},
+        {10, 10.3, 0.02, TLOB_PLAN_COMPOSED}, {10, 10.001, 0, TLOB_PLAN_COMPOSED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const double us[3] = {[TLOB_PLAN_COMPOSED] = rows[i].composed, [TLOB_PLAN_FUSED] = rows[i].fused};
+        cr_expect_eq(tune_blocks_choose(us, rows[i].band), rows[i].plan, "row %zu", i);
+    }
 }
 
 Test(tune, ctrl_c_writes_what_was_done) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libtlob/kernels/block_fused.h"
 #include "tests/threads/device.h"
 
 static const struct {
@@ -200,6 +201,17 @@ Test(plans, an_entry_that_says_fused_where_it_is_not_is_warned_of) {
     fails(ctx, &block, TLOB_ERR_POLICY, "is refused: this build has no code");
     tlob_context_destroy(&ctx);
     tlob_table_destroy(&table);
+}
+
+Test(plans, every_shape_of_the_list_has_no_obstacle) {
+    tlob_block_shape shape = {0};
+    int count = 0;
+    while (tlob_block_fused_shape(count, &shape)) {
+        cr_assert_null(tlob_block_fused_obstacle(&shape));
+        cr_assert_eq(tlob_block_shape_check(&shape), TLOB_OK);
+        count++;
+    }
+    cr_assert(count > 0 && !tlob_block_fused_shape(-1, &shape) && shape.d_out == 16, "the last one stays");
 }
 
 /* Without a context, and so without a device, which is then one that has what it takes. */

@@ -68,6 +68,12 @@ typedef struct tlob_block_params {
 /** The default shape, max_samples 256, plan DEFAULT, training. */
 TLOB_API tlob_block_params tlob_block_params_default(void);
 
+/**
+ * The shapes that have fused kernels, on the FEATURE axis with seq 1, by an index from 0 on; false past the last, and for
+ * a negative one, and then `*shape` stays as it is. Thread-safe.
+ */
+TLOB_API bool tlob_block_fused_shape(int index, tlob_block_shape *shape);
+
 /** A decision on a block. */
 typedef struct tlob_block_choice {
     tlob_block_plan plan; /**< COMPOSED or FUSED */
