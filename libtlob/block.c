@@ -25,6 +25,10 @@ struct tlob_block {
 
 /* --- shapes ---------------------------------------------------------------------------------------------------- */
 
+const char *tlob_axis_name(tlob_axis axis) {
+    return axis == TLOB_AXIS_FEATURE ? "feature" : axis == TLOB_AXIS_TIME ? "time" : "?";
+}
+
 tlob_block_shape tlob_block_shape_default(void) {
     return (tlob_block_shape){.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE};
 }
@@ -163,9 +167,6 @@ tlob_status tlob_block_create_with(tlob_context *ctx, const tlob_block_params *p
     tlob_status status = tlob_block_explain(ctx, params, &choice);
     if (status != TLOB_OK)
         return status;
-    if (params->max_samples < 1)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "max_samples is %" PRId64 ", must be at least 1",
-                         params->max_samples);
     tlob_block *block = calloc(1, sizeof(*block));
     if (!block)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a block", sizeof(*block));
@@ -180,7 +181,8 @@ tlob_status tlob_block_create_with(tlob_context *ctx, const tlob_block_params *p
     if (status != TLOB_OK)
         tlob_block_destroy(&block);
     else
-        tlob_log(ctx, TLOB_LOG_INFO, "block of d_in %" PRId64 ", d_out %" PRId64 ", head_dim %" PRId64 ": plan %s: %s",
+        tlob_log(ctx, choice.refused ? TLOB_LOG_WARN : TLOB_LOG_INFO,
+                 "block of d_in %" PRId64 ", d_out %" PRId64 ", head_dim %" PRId64 ": plan %s: %s",
                  block->shape.d_in, block->shape.d_out, block->shape.head_dim, tlob_block_plan_name(choice.plan),
                  choice.reason);
     *out = block;
