@@ -13,6 +13,7 @@ struct tlob_block {
     tlob_block_plan plan;      /* COMPOSED or FUSED; each leaves the other's buffers NULL */
     bool inference;      /* forward passes alone, which keep nothing */
     int64_t samples;     /* of the last forward pass, or TLOB_NO_PASS */
+    const float *weights; /* of the last forward pass: never read by the host */
     tlob_buffer *proj;   /* Q, K, V one after the other: [d_out, N] each, N of the last forward pass */
     tlob_buffer *o;      /* [d_out, N] */
     tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
@@ -338,6 +339,7 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
     tlob_range_pop();
     if (status == TLOB_OK)
         block->samples = samples;
+    block->weights = weights;
     tlob_leave(block->ctx, previous);
     return status;
 }
@@ -417,6 +419,7 @@ static tlob_status backward_chunks(const tlob_block *block, tlob_stream *stream,
                                    const float *dy, float *partial, float *dx) {
     const tlob_space *space = block->ctx->space;
     tlob_block_fused_args args = fused_args(block, weights, x, block->samples);
+    args.settled = weights == block->weights;
     args.dy = dy;
     args.partial = partial;
     args.dx = dx;
@@ -454,7 +457,9 @@ tlob_status tlob_block_backward_chunked(tlob_block *block, tlob_stream *stream, 
     tlob_status status = tlob_enter(block->ctx, &previous);
     if (status != TLOB_OK)
         return status;
+    tlob_range_push("tlob_block_backward");
     status = backward_chunks(block, stream, weights, x, dy, tlob_floats(block->gradients), NULL);
+    tlob_range_pop();
     tlob_leave(block->ctx, previous);
     return status;
 }

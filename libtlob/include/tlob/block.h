@@ -131,7 +131,8 @@ TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, 
 
 /**
  * The gradients of a scalar loss, given dy = dLoss/dY [d_out, N], for the samples of the last forward with the same
- * weights and x. dweights: flat as the weights, overwritten; dx: [d_in, N], overwritten, or NULL where not wanted.
+ * weights and x. Nothing on the device may write the weights between the two passes: those at the same address may be
+ * read as soon as the forward pass has ended, before what was enqueued behind it has. dweights: flat as the weights, overwritten; dx: [d_in, N], overwritten, or NULL where not wanted.
  * No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and device.
  *
  *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
