@@ -165,8 +165,8 @@ void tlob_table_free_blocks(tlob_table *table) {
 
 static tlob_table_block **find_same(const tlob_table *table, const tlob_table_block *entry) {
     const size_t rank = rank_of(&table->blocks, entry);
-    tlob_table_block **at = table->blocks.list + rank;
-    return rank < table->blocks.count && !compare_entries(*at, entry) ? at : NULL;
+    bool same = rank < table->blocks.count && !compare_entries(table->blocks.list[rank], entry);
+    return same ? &table->blocks.list[rank] : NULL;
 }
 
 tlob_status tlob_table_put_block(tlob_table *table, const tlob_table_block *entry) {
