@@ -68,7 +68,7 @@ static tlob_block_plan named(const tlob_settings *settings, const tlob_block_par
     return settings->block_plan;
 }
 
-/* --- who decides ----------------------------------------------------------------------------------------------------- */
+/* --- who decides -------------------------------------------------------------------------------------------------- */
 
 /* A plan that someone insists on. */
 static tlob_status take(tlob_block_plan plan, const char *who, tlob_block_choice *choice) {
@@ -92,7 +92,7 @@ static tlob_status decide_callback(const tlob_settings *settings, const tlob_blo
     return take(plan, "the callback's", choice);
 }
 
-/* The rule by shape: TLOB_BLOCK_FUSED_SHAPES, where the device has room and code for them. `miss`: of a table, or NULL. */
+/* The rule: the shapes of TLOB_BLOCK_FUSED_SHAPES, where the device has room and code. `miss`: of a table, or NULL. */
 static void decide_by_shape(const char *miss, tlob_block_choice *choice) {
     const char *why = *choice->obstacle ? choice->obstacle
                                         : "fused kernels cover the shape, and take the least time at every number of "
@@ -151,7 +151,7 @@ static tlob_status decide(const place *p, const tlob_block_params *params, tlob_
     return TLOB_OK;
 }
 
-/* --- the two questions ------------------------------------------------------------------------------------------------ */
+/* --- the two questions -------------------------------------------------------------------------------------------- */
 
 static tlob_status explain(const place *p, const tlob_block_params *params, tlob_block_choice *choice,
                            const char *where) {
