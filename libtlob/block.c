@@ -16,7 +16,7 @@ struct tlob_block {
     tlob_buffer *o;      /* [d_out, N] */
     tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
     tlob_buffer *d_o;
-    tlob_buffer *rows;    /* row_max, row_inv_sum, row_dot: one float for each softmax row; fused: sums of row_inv_sum */
+    tlob_buffer *rows;    /* row_max, row_inv_sum, row_dot of each softmax row; fused: sums of row_inv_sum */
     tlob_buffer *gradients; /* fused: of the weights, one sum for each chunk */
     tlob_buffer *partial; /* of the sum behind mean_max */
     tlob_buffer *mean;    /* one float */
@@ -124,11 +124,11 @@ static tlob_status create_composed(tlob_block *block, int64_t columns, int64_t r
 static tlob_status create_fused(tlob_block *block, int64_t columns, const char *where) {
     if (block->inference)
         return TLOB_OK;
-    const int64_t chunks = tlob_block_fused_chunks_most(columns);
-    tlob_status status = tlob_create_floats(block->ctx, 1, tlob_block_fused_tiles(columns), where, &block->rows);
+    const tlob_block_shape *s = &block->shape;
+    const int64_t chunks = tlob_block_fused_chunks_most(s, columns);
+    tlob_status status = tlob_create_floats(block->ctx, 1, tlob_block_fused_focus(s, columns), where, &block->rows);
     if (status == TLOB_OK)
-        status =
-            tlob_create_floats(block->ctx, tlob_block_weight_count(&block->shape), chunks, where, &block->gradients);
+        status = tlob_create_floats(block->ctx, tlob_block_weight_count(s), chunks, where, &block->gradients);
     return status;
 }
 
@@ -467,7 +467,7 @@ tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *v
     const int64_t rows = rows_of(block, block->samples);
     const bool fused = block->plan == TLOB_PLAN_FUSED;
     const float *inv_sum = fused ? tlob_floats(block->rows) : attend_args(block, block->samples).row_inv_sum;
-    const int64_t count = fused ? tlob_block_fused_tiles(columns_of(block, block->samples)) : rows;
+    const int64_t count = fused ? tlob_block_fused_focus(&block->shape, columns_of(block, block->samples)) : rows;
     void *previous;
     if ((status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;

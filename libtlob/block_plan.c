@@ -14,16 +14,17 @@ tlob_block_params tlob_block_params_default(void) {
 }
 
 const char *tlob_block_fused_obstacle(const tlob_block_shape *shape) {
-    if (shape->axis != TLOB_AXIS_FEATURE)
-        return "there are fused kernels for the FEATURE axis only";
-#define COVER(in, out, head)                                                                                           \
-    if (shape->d_in == in && shape->d_out == out && shape->head_dim == head)                                           \
+    if (tlob_block_fused_listed(shape))
         return NULL;
-    TLOB_BLOCK_FUSED_SHAPES(COVER)
-#undef COVER
-#define NAME(in, out, head) " (" #in ", " #out ", " #head ")"
-    return "the (d_in, d_out, head_dim) that have fused kernels are" TLOB_BLOCK_FUSED_SHAPES(NAME);
-#undef NAME
+    if (shape->d_in % 8 || shape->d_in > 128 || shape->d_out % 8 || shape->d_out > 128)
+        return "the fused kernels need d_in and d_out that are multiples of 8, and at most 128";
+    if (shape->head_dim != 4 && shape->head_dim != 8 && shape->head_dim != 16 && shape->head_dim != 32)
+        return "the fused kernels need a head_dim of 4, 8, 16 or 32";
+    if (shape->axis == TLOB_AXIS_FEATURE && shape->d_out / shape->head_dim > 16)
+        return "the fused kernels have room for at most 16 tokens on the FEATURE axis";
+    if (shape->axis == TLOB_AXIS_TIME && shape->seq > 128)
+        return "the fused kernels have room for a seq of at most 128 on the TIME axis";
+    return NULL;
 }
 
 /* NULL, or why a block of this shape cannot be fused in this context. */
@@ -71,8 +72,10 @@ tlob_status tlob_block_explain(const tlob_context *ctx, const tlob_block_params 
         snprintf(choice->reason, sizeof(choice->reason), "%s choice", who);
         return TLOB_OK;
     }
+    if (!obstacle && !tlob_block_fused_listed(&params->shape))
+        obstacle = "the shape has no fused kernels of its own, and those for any shape are for who asks for them";
     choice->plan = obstacle ? TLOB_PLAN_COMPOSED : TLOB_PLAN_FUSED;
     snprintf(choice->reason, sizeof(choice->reason), "%s",
-             obstacle ? obstacle : "fused kernels cover the shape, and take the least time at every number of samples");
+             obstacle ? obstacle : "the shape has fused kernels of its own, the fastest at every number of samples");
     return TLOB_OK;
 }

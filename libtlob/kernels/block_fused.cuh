@@ -207,6 +207,9 @@ static inline __device__ void wait_for_kernel_before() {
 #endif
 }
 
+/** dweights = the sum of partial over chunks, in their order (block_fused_backward.cu). */
+int tlob_block_fused_sum(struct CUstream_st *stream, const tlob_block_fused_args *x, int chunks, int weights);
+
 /** The error of a call of the runtime, which is not left behind for others to find. */
 static inline int taken(cudaError_t code) {
     if (code != cudaSuccess)

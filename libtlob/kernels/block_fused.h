@@ -17,9 +17,10 @@ extern "C" {
 struct CUstream_st;
 
 /**
- * The shapes (d_in, d_out, head_dim) on the FEATURE axis that have kernels of their own, which hold a column's tokens in
- * the registers of four lanes. One template makes all of them from this list. The backward pass has no room for more:
- * with d_out 32 it would take more shared memory than there is, which is an error when it is compiled.
+ * The shapes (d_in, d_out, head_dim) on the FEATURE axis that have kernels of their own, where others share one; they
+ * hold a column's tokens in the registers of four lanes. One template makes all of them from this list. The backward
+ * pass has no room for more: with d_out 32 it would take more shared memory than there is, which is an error when it is
+ * compiled.
  */
 #define TLOB_BLOCK_FUSED_SHAPES(X)                                                                                     \
     X(16, 16, 4)                                                                                                       \
@@ -36,7 +37,7 @@ typedef struct tlob_block_fused_args {
     const float *weights;   /**< flat, as in tlob_block_forward */
     const float *x;         /**< [d_in, N] */
     float *y;               /**< forward: [d_out, N] */
-    float *focus;           /**< forward: for each tile of 16 columns the sum of its rows' largest P; NULL: not wanted */
+    float *focus;           /**< forward: [tlob_block_fused_focus] sums of rows' largest P; NULL: not wanted */
     const float *dy;        /**< backward: [d_out, N] */
     float *partial;         /**< backward: as many floats as weights for each chunk */
     float *dweights;        /**< backward: as the weights, or NULL */
@@ -69,9 +70,30 @@ static inline int64_t tlob_block_fused_chunks(int64_t columns) {
     return (tlob_block_fused_tiles(columns) - 1) / tlob_block_fused_chunk(columns) + 1;
 }
 
+/** Whether a shape has kernels of its own. */
+static inline bool tlob_block_fused_listed(const tlob_block_shape *s) {
+#define TLOB_BLOCK_FUSED_IS(in, out, head) || (s->d_in == in && s->d_out == out && s->head_dim == head)
+    return s->axis == TLOB_AXIS_FEATURE && (false TLOB_BLOCK_FUSED_SHAPES(TLOB_BLOCK_FUSED_IS));
+#undef TLOB_BLOCK_FUSED_IS
+}
+
+/** How many sums of the largest P of rows of softmax there are: one for each tile, or, for a shape that has no kernels
+ *  of its own, for each row. */
+static inline int64_t tlob_block_fused_focus(const tlob_block_shape *s, int64_t columns) {
+    return tlob_block_fused_listed(s) ? tlob_block_fused_tiles(columns) : columns * (s->d_out / s->head_dim);
+}
+
+/** Columns of a tile of a shape that has no kernels of its own: whole samples along the time axis. */
+static inline int tlob_block_fused_any_columns(const tlob_block_shape *s) {
+    const int seq = (int)s->seq;
+    return s->axis == TLOB_AXIS_FEATURE ? TLOB_BLOCK_FUSED_TILE : seq < 32 ? 32 / seq * seq : seq;
+}
+
 /** The most chunks that `columns` or fewer have. */
-static inline int64_t tlob_block_fused_chunks_most(int64_t columns) {
-    const int64_t chunks = (tlob_block_fused_tiles(columns) - 1) / TLOB_BLOCK_FUSED_FEW + 1;
+static inline int64_t tlob_block_fused_chunks_most(const tlob_block_shape *s, int64_t columns) {
+    const int64_t chunks = tlob_block_fused_listed(s)
+                               ? (tlob_block_fused_tiles(columns) - 1) / TLOB_BLOCK_FUSED_FEW + 1
+                               : (columns - 1) / tlob_block_fused_any_columns(s) + 1;
     return chunks < TLOB_BLOCK_FUSED_CHUNKS ? chunks : TLOB_BLOCK_FUSED_CHUNKS;
 }
 

@@ -1,4 +1,5 @@
 #include "libtlob/kernels/block_fused.cuh"
+#include "libtlob/kernels/block_fused_any.cuh"
 
 /** Warps of a block of threads, which take the tiles of a chunk in turn: as many as have registers for their sums. */
 static constexpr __host__ __device__ int warps_of(bool fp32) {
@@ -568,6 +569,11 @@ static __global__ void __launch_bounds__(SUM_WEIGHTS *SUM_LANES)
         dweights[i] = sums[0][threadIdx.x];
 }
 
+int tlob_block_fused_sum(struct CUstream_st *stream, const tlob_block_fused_args *x, int chunks, int weights) {
+    return launch_fused(stream, x, (weights - 1) / SUM_WEIGHTS + 1, SUM_WEIGHTS * SUM_LANES, 0, block_fused_sum,
+                        (const float *)x->partial, chunks, weights, x->dweights);
+}
+
 /* --- launches --------------------------------------------------------------------------------------------------- */
 
 template <class S, bool FP32, bool DW, bool DX, bool VEC>
@@ -585,8 +591,7 @@ static int run(struct CUstream_st *stream, const tlob_block_fused_args *x) {
                         (float)fused_scale(S::head_dim), (float)root);
     if (code || !DW || chunks == 1)
         return code;
-    return launch_fused(stream, x, (S::weights - 1) / SUM_WEIGHTS + 1, SUM_WEIGHTS * SUM_LANES, 0, block_fused_sum,
-                        (const float *)x->partial, (int)chunks, (int)S::weights, x->dweights);
+    return tlob_block_fused_sum(stream, x, (int)chunks, S::weights);
 }
 
 template <class S, bool FP32, bool VEC>
@@ -617,6 +622,8 @@ template <class S> static int load_shape() {
 }
 
 extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const tlob_block_fused_args *args) {
+    if (!tlob_block_fused_listed(&args->shape))
+        return tlob_block_fused_any_backward(stream, args);
 #define RUN(in, out, head)                                                                                             \
     if (args->shape.d_in == in && args->shape.d_out == out && args->shape.head_dim == head)                            \
         return run_shape<fused_shape<in, out, head>>(stream, args);
@@ -632,6 +639,8 @@ extern "C" bool tlob_cuda_block_fused_has_code(void) {
 
 extern "C" int tlob_cuda_load_block_fused_backward(void) {
     int code = load(block_fused_sum);
+    if (code == 0)
+        code = tlob_block_fused_any_load();
 #define LOAD(in, out, head)                                                                                            \
     if (code == 0)                                                                                                     \
         code = load_shape<fused_shape<in, out, head>>();

@@ -64,9 +64,9 @@ template <bool FP32, int N> static inline __device__ operand<N> factors(const fl
 }
 
 /**
- * factors() of what no NaN with a sign bit is among, such as the results of arithmetic: in TF32 an addition that carries
- * into the sign, which a NaN's does, is undone by taking the larger of both. One instruction on sm_90, where rounded()
- * is two. Numbers that would become infinite do.
+ * factors() of what no NaN with a sign bit is among, such as the results of arithmetic: in TF32 an addition that
+ * carries into the sign, which a NaN's does, is undone by taking the larger of both. One instruction on sm_90, where
+ * rounded() is two. Numbers that would become infinite do.
  */
 template <bool FP32, int N> static inline __device__ operand<N> plain_factors(const float (&x)[N]) {
     float near[N];

@@ -83,7 +83,8 @@ static void compare(const problem *p, const result *got, const result *want, dou
 
 static void try_shape(lab *l, lab *oracle, const tlob_block_shape *s, double bar) {
     static const int64_t samples[] = {1, 7, 33, 1000, 20011};
-    for (int i = 0; i < 5; i++) {
+    const int64_t most = tlob_block_fused_listed(s) ? INT64_MAX : 10000; /* columns; the oracle takes its time */
+    for (int i = 0; i < 5 && samples[i] * s->seq <= most; i++) {
         problem p = make_problem(s, samples[i]);
         result want = run(oracle, &p, TLOB_PLAN_COMPOSED, 0, true);
         result got = run(l, &p, TLOB_PLAN_FUSED, 0, true), again = run(l, &p, TLOB_PLAN_FUSED, 0, false);
@@ -109,6 +110,18 @@ void case_fused(lab *l, double bar) {
               bar);
     TLOB_BLOCK_FUSED_SHAPES(TRY)
 #undef TRY
+    static const tlob_block_shape others[] = {
+        {.d_in = 8, .d_out = 8, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE},
+        {.d_in = 40, .d_out = 24, .head_dim = 8, .seq = 3, .axis = TLOB_AXIS_FEATURE},
+        {.d_in = 24, .d_out = 64, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE},
+        {.d_in = 64, .d_out = 128, .head_dim = 32, .seq = 1, .axis = TLOB_AXIS_FEATURE},
+        {.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 8, .axis = TLOB_AXIS_TIME},
+        {.d_in = 16, .d_out = 24, .head_dim = 8, .seq = 1, .axis = TLOB_AXIS_TIME},
+        {.d_in = 40, .d_out = 48, .head_dim = 16, .seq = 33, .axis = TLOB_AXIS_TIME},
+        {.d_in = 128, .d_out = 128, .head_dim = 32, .seq = 128, .axis = TLOB_AXIS_TIME},
+    };
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        try_shape(l, &oracle, &others[i], bar);
     lab_close(&oracle);
 }
 
@@ -138,7 +151,7 @@ static void refuses(lab *l, const tlob_block_params *params, const char *word) {
 static void plan_by_shape(lab *l, bool fused) {
     const char *host = "the host has no fused kernels";
     tlob_block_params params = tlob_block_params_default();
-    explains(l, &params, fused ? TLOB_PLAN_FUSED : TLOB_PLAN_COMPOSED, fused ? "fused kernels cover" : host);
+    explains(l, &params, fused ? TLOB_PLAN_FUSED : TLOB_PLAN_COMPOSED, fused ? "fused kernels of its own" : host);
     params.plan = TLOB_PLAN_COMPOSED;
     explains(l, &params, TLOB_PLAN_COMPOSED, "the caller's choice");
     params.plan = TLOB_PLAN_FUSED;
@@ -146,13 +159,26 @@ static void plan_by_shape(lab *l, bool fused) {
         explains(l, &params, TLOB_PLAN_FUSED, "the caller's choice");
     else
         refuses(l, &params, host);
-    params.shape.d_in = 31;
-    refuses(l, &params, fused ? "(32, 16, 4)" : host);
-    params.plan = TLOB_PLAN_DEFAULT;
-    explains(l, &params, TLOB_PLAN_COMPOSED, fused ? "(32, 16, 4)" : host);
-    params.shape.d_in = 32;
     params.shape.axis = TLOB_AXIS_TIME;
-    explains(l, &params, TLOB_PLAN_COMPOSED, fused ? "FEATURE axis only" : host);
+    if (fused)
+        explains(l, &params, TLOB_PLAN_FUSED, "the caller's choice");
+    params.plan = TLOB_PLAN_DEFAULT;
+    explains(l, &params, TLOB_PLAN_COMPOSED, fused ? "no fused kernels of its own" : host);
+    params.plan = TLOB_PLAN_FUSED;
+    static const struct {
+        tlob_block_shape shape;
+        const char *word;
+    } out_of_reach[] = {
+        {{.d_in = 31, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE}, "multiples of 8"},
+        {{.d_in = 32, .d_out = 136, .head_dim = 8, .seq = 1, .axis = TLOB_AXIS_TIME}, "at most 128"},
+        {{.d_in = 32, .d_out = 16, .head_dim = 2, .seq = 1, .axis = TLOB_AXIS_TIME}, "4, 8, 16 or 32"},
+        {{.d_in = 32, .d_out = 72, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE}, "16 tokens"},
+        {{.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 129, .axis = TLOB_AXIS_TIME}, "at most 128"},
+    };
+    for (size_t i = 0; i < sizeof(out_of_reach) / sizeof(*out_of_reach); i++) {
+        params.shape = out_of_reach[i].shape;
+        refuses(l, &params, fused ? out_of_reach[i].word : host);
+    }
     params.plan = (tlob_block_plan)3;
     tlob_block_choice choice;
     expect(tlob_block_explain(l->ctx, &params, &choice), TLOB_ERR_ARGUMENT, "plan is 3");

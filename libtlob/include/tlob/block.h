@@ -57,8 +57,8 @@ typedef struct tlob_block tlob_block;
 typedef struct tlob_block_params {
     tlob_block_shape shape; /**< the sizes, and the axis */
     int64_t max_samples;  /**< the most samples of one pass, >= 1 */
-    tlob_block_plan plan; /**< DEFAULT: the context's block_plan, or, where that is DEFAULT too, fused where the fused
-                               kernels cover the shape in this context, else composed */
+    tlob_block_plan plan; /**< DEFAULT: the context's block_plan, or, where that is DEFAULT too, fused where the shape
+                               has fused kernels of its own in this context, else composed */
     bool inference;       /**< forward passes alone: they keep nothing, and less scratch is made; backward, mean_max and
                                get_state are then ARGUMENT */
 } tlob_block_params;
