@@ -46,9 +46,9 @@ static const struct argp_option own_options[] = {
 static const char doc[] =
     "Times matrix products, the block and multi-head attention, in microseconds a call."
     "\vqkv: the three projections of a TLOB block (16 x N x 32 each), and their weight gradients (16 x 32 x N), as one "
-    "strided-batched call and as three calls; N is 64, 256, 1024, 4096. The ratio is three calls over one.\n"
+    "strided-batched call and as three calls; N is 64, 256, 1024, 4096, and 65536 on a GPU. The ratio is three calls over one.\n"
     "\n"
-    "block: the block's forward pass alone, and forward and backward, on 256 and 65536 samples; on a GPU then the plans "
+    "block: the block's forward pass alone, and forward and backward, on 64 to 65536 samples (1048576 on a GPU); on a GPU then the plans "
     "composed and fused against each other, forward for inference and both passes for training, on 64 to 1048576 "
     "samples.\n"
     "\n"

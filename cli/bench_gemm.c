@@ -115,26 +115,27 @@ static void enlist_top(lineup *l, const tune_session *session) {
         enlist(l, top[i]);
 }
 
-// The method of the table, which must be one that is right here; or what the policy does.
-static bool find_tuned(sweep *s, const cli_problem *problem, const tune_session *session, int *index) {
-    const tlob_table_entry *entry = s->table ? tlob_table_find(s->table, tune_session_gemm(session), &s->device) : NULL;
-    *index = tune_session_standard(session);
+// The method of the table's entry, which must be one that is right here; or what the policy does.
+static bool find_tuned(sweep *s, const cli_problem *problem, const tlob_table_entry *entry, const tune_session *session,
+                       int *index) {
+    char text[256];
+    *index = entry ? tune_session_incumbent(session) : tune_session_standard(session);
     if (!entry)
         return true;
     s->hits++;
-    *index = tune_session_find(session, &entry->method);
-    if (*index >= 0)
+    const char *why = *index < 0 ? "no method of this problem here" : tune_session_method(session, *index)->why;
+    if (!*why)
         return true;
-    char text[256];
     tlob_method_print(&entry->method, text, sizeof text);
-    cli_error("%s: %s: %s is no method that is right here", entry->source, problem->name, text);
+    cli_error("%s: %s: %s: %s", entry->source, problem->name, text, why);
     return false;
 }
 
-static bool line_up(sweep *s, const cli_problem *problem, const tune_session *session, lineup *l) {
+static bool line_up(sweep *s, const cli_problem *problem, const tlob_table_entry *entry, const tune_session *session,
+                    lineup *l) {
     int tuned;
     *l = (lineup){.count = 0};
-    if (!find_tuned(s, problem, session, &tuned))
+    if (!find_tuned(s, problem, entry, session, &tuned))
         return false;
     l->column[CLASSIC] = enlist(l, find_own(session, "cublas_classic"));
     l->column[LT] = enlist(l, find_own(session, "cublaslt"));
@@ -259,11 +260,14 @@ static bool measure_lineup(sweep *s, const cli_problem *problem, tune_session *s
 
 static bool measure_problem(sweep *s, const cli_problem *problem) {
     tune_session *session = NULL;
+    tlob_gemm gemm = problem->gemm;
     tlob_method standard;
     lineup l;
-    bool good = tune_standard(s->lab.stream, &problem->gemm, &standard) &&
-                tune_session_open(&s->lab, &problem->gemm, &standard, &session) && line_up(s, problem, session, &l) &&
-                measure_lineup(s, problem, session, &l);
+    if (!tune_resolve(s->lab.stream, &gemm) || !tune_standard(s->lab.stream, &gemm, &standard))
+        return false;
+    const tlob_table_entry *entry = tlob_table_find(s->table, &gemm, &s->device);
+    bool good = tune_session_open(&s->lab, &gemm, &standard, entry ? &entry->method : NULL, &session) &&
+                line_up(s, problem, entry, session, &l) && measure_lineup(s, problem, session, &l);
     tune_session_close(&session);
     return good;
 }

@@ -31,7 +31,7 @@ static tlob_status run_single(const void *user, tlob_stream *stream) {
 static bool compare_products(const bench *b, const char *what, int64_t n, const products *p) {
     static const char *const names[] = {"one_call", "three_calls"};
     const bench_work works[] = {{run_batched, p}, {run_single, p}};
-    return bench_compare(b, what, n, works, names, 20);
+    return bench_compare(b, what, n, works, names, n > 4096 ? 5 : 20);
 }
 
 static bool bench_qkv_at(const bench *b, int64_t n) {
@@ -60,8 +60,8 @@ static bool bench_qkv_at(const bench *b, int64_t n) {
 }
 
 bool bench_qkv(bench *b) {
-    static const int64_t sizes[] = {64, 256, 1024, 4096};
-    for (int i = 0; i < 4; i++)
+    static const int64_t sizes[] = {64, 256, 1024, 4096, 65536};
+    for (int i = 0; i < (b->cuda ? 5 : 4); i++)
         if (!bench_qkv_at(b, sizes[i]))
             return false;
     return true;

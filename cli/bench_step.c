@@ -185,6 +185,7 @@ static bool time_step(const bench *b, const batch *data) {
 
 typedef struct stages {
     const batch *data;
+    bool fused; // plan of the block: a step adds up then the gradients of backward and head in Adam's kernel
     tlob_block *block;
     tlob_head *head;
     tlob_adam *adam;
@@ -205,11 +206,13 @@ static tlob_status run_forward(const void *user, tlob_stream *stream) {
 static tlob_status run_head(const void *user, tlob_stream *stream) {
     const stages *s = user;
     const float *weights = head_part(s, s->weights), *y = tlob_buffer_data(s->y);
-    float *logits = tlob_buffer_data(s->logits);
+    const uint8_t *labels = tlob_buffer_data(s->data->labels);
+    float *logits = tlob_buffer_data(s->logits), *gradients = head_part(s, s->gradients), *dy = tlob_buffer_data(s->dy);
+    if (s->fused)
+        return tlob_head_train(s->head, stream, weights, y, labels, s->data->n, gradients, dy);
     tlob_status status = tlob_head_forward(s->head, stream, weights, y, s->data->n, logits);
     return status ? status
-                  : tlob_head_loss(s->head, stream, weights, y, logits, tlob_buffer_data(s->data->labels), s->data->n,
-                                   head_part(s, s->gradients), tlob_buffer_data(s->dy));
+                  : tlob_head_loss(s->head, stream, weights, y, logits, labels, s->data->n, gradients, dy);
 }
 
 static tlob_status run_backward(const void *user, tlob_stream *stream) {
@@ -225,6 +228,8 @@ static tlob_status run_adam(const void *user, tlob_stream *stream) {
 
 // With learning rate 0: thousands of steps along one gradient would lead the weights to where nothing is finite.
 static bool make_stages(const bench *b, const batch *data, stages *s) {
+    const tlob_block_params params = {.shape = data->shape, .max_samples = data->n};
+    tlob_block_choice choice;
     const int64_t weights = tlob_model_weight_count(&data->shape), features = data->shape.d_out * data->shape.seq;
     tlob_adam_params adam = tlob_adam_params_default();
     adam.lr = 0;
@@ -236,11 +241,13 @@ static bool make_stages(const bench *b, const batch *data, stages *s) {
     s->logits = bench_data(b, TLOB_CLASSES * data->n, 5);
     if (!s->weights || !s->gradients || !s->y || !s->dy || !s->logits)
         return false;
-    if (!tlob_block_create(b->ctx, &data->shape, data->n, &s->block) &&
+    if (!tlob_block_explain(b->ctx, &params, &choice) && !tlob_block_create_with(b->ctx, &params, &s->block) &&
         !tlob_head_create(b->ctx, features, data->n, &s->head) && !tlob_adam_create(b->ctx, weights, &adam, &s->adam) &&
         !tlob_block_init_weights(b->stream, &data->shape, b->options->seed, tlob_buffer_data(s->weights)) &&
-        !tlob_head_init_weights(b->stream, features, b->options->seed, head_part(s, s->weights)))
+        !tlob_head_init_weights(b->stream, features, b->options->seed, head_part(s, s->weights))) {
+        s->fused = choice.plan == TLOB_PLAN_FUSED;
         return true;
+    }
     cli_tlob_error("bench");
     return false;
 }

@@ -39,13 +39,15 @@ static const struct argp_option own_options[] = {
     {NULL, 0, NULL, 0, "What is written:", 3},
     {"output", KEY_OUTPUT, "TABLE", 0, "A table of the methods that were chosen", 3},
     {"merge-into", KEY_MERGE_INTO, "TABLE", 0,
-     "The same, but what TABLE has for other problems, devices and libraries stays in it", 3},
+     "The same, into what TABLE has: entries for other problems, devices and libraries stay, and those for problems "
+     "that are measured as long as they are right and within the band; so it is the way to tune again",
+     3},
     {"measurements", KEY_MEASUREMENTS, "FILE", 0, "All methods of all problems with their times, as JSON", 3},
     {NULL, 0, NULL, 0, "How it is measured:", 4},
     {"cache", KEY_CACHE, "STATE", 0,
      "Which times decide: warm (the default: operands lie in the L2 cache if they fit) or cold (nothing does)", 4},
     {"band", KEY_BAND, "PERCENT", 0,
-     "What is so much slower than the best is as good, and the first of those is chosen (default 2)", 4},
+     "The largest tie band: what is chosen is slower than the best by no more than that (default 2.5)", 4},
     {"repeat", KEY_REPEAT, "COUNT", 0, "Rounds in which methods take turns (default 21)", 4},
     {0},
 };
@@ -55,14 +57,18 @@ static const char doc[] =
     "against the oracle, and writes the best of each product into a table, for the policy `tuned'."
     "\vPrinted are the time of the method that was chosen, that of the policy's own (--policy, else the default), and "
     "their ratio. A method that computes something else, or writes outside its output, is told of and never chosen. "
-    "The "
-    "first in a fixed order that is within the tie band of the fastest is chosen, the policy's own before all others, "
-    "so that a table changes only where something has changed.\n"
+    "Methods that are within a tie band of the fastest are as good, and the first of those in a fixed order is chosen, "
+    "the policy's own before all others; the bands from 0.4 of --band to all of it vote.\n"
+    "\n"
+    "--output makes a new table, and replaces the file. With --merge-into a method that the table has is kept while it "
+    "is right and within --band of the fastest, so that a table that is tuned again changes only where something has "
+    "changed; where no method is right any more its entry is removed.\n"
     "\n"
     "After Ctrl-C what was measured until then is written. On --device host the clock is read: that says nothing about "
     "a GPU.\n"
     "\n"
-    "Exit status 1 also where not one method of a problem is right.";
+    "Exit status 1 also where not one method of a problem is right, or there was no memory for one; the others are "
+    "written.";
 
 static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {0}};
 
@@ -181,9 +187,15 @@ static void print_mean(const char *of, double log_ratio, int count) {
         printf("geometric mean of default us / us over %d problems%s: %.3f\n", count, of, exp(log_ratio / count));
 }
 
-static void print_summary(const tune_summary *summary) {
+static void print_summary(const tune_options *options, const tune_summary *summary) {
     printf("%d problems, %d methods, %d of them wrong%s\n", summary->done + summary->unsolved, summary->methods,
            summary->wrong, summary->interrupted ? "; interrupted" : "");
+    if (summary->unsolved || summary->no_memory)
+        printf("%d problems without a method that is right, %d more not measured for want of memory\n",
+               summary->unsolved, summary->no_memory);
+    if (options->merge_into)
+        printf("entries: %d kept, %d replaced, %d added, %d removed\n", summary->kept, summary->replaced,
+               summary->added, summary->removed);
     print_mean("", summary->log_ratio, summary->ratios);
     print_mean(" with m and n below 128", summary->log_ratio_small, summary->ratios_small);
 }
@@ -197,7 +209,7 @@ static bool write_table(const tune_options *options, const tlob_table *table) {
 }
 
 // Measures, and writes what was done, whatever ended it; of measurements only a whole file.
-static int tune(const tune_options *options, const tune_lab *lab, const cli_problems *problems, tlob_table *table) {
+static int tune(const tune_options *options, const tune_lab *lab, const cli_problems *problems, tlob_table **table) {
     io_atomic *records = NULL;
     io_error err = {""};
     tune_summary summary;
@@ -206,18 +218,18 @@ static int tune(const tune_options *options, const tune_lab *lab, const cli_prob
     const tune_job job = {lab, problems, table, records ? io_atomic_stream(records) : NULL};
     if (!tune_run(&job, &summary)) {
         io_atomic_abort(&records);
-        if (summary.done && (options->output || options->merge_into) && write_table(options, table))
+        if (summary.done && (options->output || options->merge_into) && write_table(options, *table))
             cli_error("it ended early: the table has the %d problems before", summary.done);
         return CLI_FAILED;
     }
-    print_summary(&summary);
-    if (!write_table(options, table)) {
+    print_summary(options, &summary);
+    if (!write_table(options, *table)) {
         io_atomic_abort(&records);
         return CLI_FAILED;
     }
     if (records && io_atomic_commit(&records, &err))
         return cli_error("%s", err.text);
-    return summary.interrupted ? CLI_INTERRUPTED : summary.unsolved ? CLI_FAILED : CLI_OK;
+    return summary.interrupted ? CLI_INTERRUPTED : summary.unsolved || summary.no_memory ? CLI_FAILED : CLI_OK;
 }
 
 // The policy that times are held against: what --policy says, else the default, whatever the environment says.
@@ -228,7 +240,7 @@ static tlob_context *open_context(tune_options *options) {
     return cli_context_create(&options->context);
 }
 
-static int run_on(tune_options *options, tlob_context *ctx, const cli_problems *problems, tlob_table *table) {
+static int run_on(tune_options *options, tlob_context *ctx, const cli_problems *problems, tlob_table **table) {
     tlob_context *host = NULL;
     bench_cuda *cuda = NULL;
     tune_lab lab = {.seconds = cli_seconds,
@@ -254,7 +266,7 @@ static int run_on(tune_options *options, tlob_context *ctx, const cli_problems *
 }
 
 int cli_tune(int argc, char **argv) {
-    tune_options options = {.problems = "builtin", .band = 2, .repeat = 21};
+    tune_options options = {.problems = "builtin", .band = 2.5, .repeat = 21};
     const struct argp argp = {own_options, parse, NULL, doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     cli_problems problems = {0};
@@ -263,7 +275,7 @@ int cli_tune(int argc, char **argv) {
     int status = CLI_FAILED;
     if (check_files(&options) && read_problems(&options, &problems) && open_table(&options, &table) &&
         (ctx = open_context(&options)))
-        status = run_on(&options, ctx, &problems, table);
+        status = run_on(&options, ctx, &problems, &table);
     tlob_context_destroy(&ctx);
     tlob_table_destroy(&table);
     cli_problems_free(&problems);

@@ -16,9 +16,9 @@
 #define MEAN_SHARE     0x1p-8 // see tune_data.h
 #define MEAN_ELEMENTS  64     // from which a mean says something
 
-static bool no_memory(void) {
+static tlob_status no_memory(void) {
     cli_error("out of memory for the expected values");
-    return false;
+    return TLOB_ERR_OUT_OF_MEMORY;
 }
 
 // --- norms and sums of the inputs ---
@@ -81,6 +81,8 @@ static void find_bounds(tune_data *data) {
     data->slope = parity_bound(g, memory, 1) - data->least;
     if (memory == TLOB_MEMORY_HOST && g->epilogue == TLOB_EPILOGUE_BIAS)
         data->slope *= 3; // in the form SEPARATE z is rounded before the bias is added, as with the other epilogues
+    if (memory == TLOB_MEMORY_HOST && !tlob_form_obstacle(TLOB_FORM_SPLIT, g))
+        data->slope *= 2; // in the form SPLIT each piece is rounded before it is added
     data->least_z = parity_bound_z(g, memory, 0);
     data->slope_z = parity_bound_z(g, memory, 1) - data->least_z;
 }
@@ -129,7 +131,7 @@ static tlob_gemm_operands operands_of_block(const tune_data *data, const tune_bl
     return o;
 }
 
-static bool ask_oracle(tune_data *data, tlob_stream *oracle, tune_block *b) {
+static tlob_status ask_oracle(tune_data *data, tlob_stream *oracle, tune_block *b) {
     const tlob_gemm gemm = problem_of_block(data, b);
     const tlob_epilogue_traits *traits = tlob_epilogue_get_traits(gemm.epilogue);
     const tune_operand *d = &data->x[TUNE_D];
@@ -149,7 +151,7 @@ static bool ask_oracle(tune_data *data, tlob_stream *oracle, tune_block *b) {
     free(sums);
     if (status)
         cli_tlob_error("the oracle");
-    return !status;
+    return status;
 }
 
 // All of D, matrix after matrix; or corners and the middle, of the first, the last and the middle matrix.
@@ -174,14 +176,14 @@ static bool choose_blocks(tune_data *data) {
     return data->blocks != NULL;
 }
 
-bool tune_data_expect(tune_data *data, tlob_stream *oracle) {
+tlob_status tune_data_expect(tune_data *data, tlob_stream *oracle) {
+    tlob_status status = TLOB_OK;
     find_bounds(data);
     if (!compute_norms(data) || !sum_inputs(data) || !choose_blocks(data))
         return no_memory();
-    for (int i = 0; i < data->n_blocks; i++)
-        if (!ask_oracle(data, oracle, &data->blocks[i]))
-            return false;
-    return true;
+    for (int i = 0; i < data->n_blocks && !status; i++)
+        status = ask_oracle(data, oracle, &data->blocks[i]);
+    return status;
 }
 
 // --- comparing ---

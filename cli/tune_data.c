@@ -102,27 +102,24 @@ static void lay_out(tune_data *data) {
     }
 }
 
-static bool make_operand(tune_data *data, int which, const float *values) {
+static tlob_status make_operand(tune_data *data, int which, const float *values) {
     tune_operand *o = &data->x[which];
     const size_t bytes = (size_t)o->total * sizeof(float);
     if (!o->used)
-        return true;
+        return TLOB_OK;
     if ((o->filled && !(o->image = malloc(bytes))) || (o->output && !(o->after = malloc(bytes)))) {
         cli_error("out of memory: %zu bytes for operand %s", bytes, o->name);
-        return false;
+        return TLOB_ERR_OUT_OF_MEMORY;
     }
-    if (tlob_buffer_create(tlob_stream_context(data->stream), bytes, &o->buffer)) {
+    tlob_status status = tlob_buffer_create(tlob_stream_context(data->stream), bytes, &o->buffer);
+    if (!status && o->filled) {
+        memset(o->image, TUNE_POISON, bytes);
+        fill(data, which, values);
+        status = tlob_upload(data->stream, tlob_buffer_data(o->buffer), o->image, bytes);
+    }
+    if (status)
         cli_tlob_error(o->name);
-        return false;
-    }
-    if (!o->filled)
-        return true;
-    memset(o->image, TUNE_POISON, bytes);
-    fill(data, which, values);
-    if (!tlob_upload(data->stream, tlob_buffer_data(o->buffer), o->image, bytes))
-        return true;
-    cli_tlob_error(o->name);
-    return false;
+    return status;
 }
 
 static float *start(const tune_data *data, int which) {
@@ -142,20 +139,23 @@ static void point(tune_data *data) {
 
 // --- life ---
 
-bool tune_data_open(tlob_stream *stream, tlob_stream *oracle, const tlob_gemm *gemm, uint64_t seed, tune_data **out) {
+tlob_status tune_data_open(tlob_stream *stream, tlob_stream *oracle, const tlob_gemm *gemm, uint64_t seed,
+                           tune_data **out) {
     const float *values = pool(seed);
     tune_data *data = *out = calloc(1, sizeof *data);
     if (!values || !data) {
         cli_error("out of memory");
-        return false;
+        return TLOB_ERR_OUT_OF_MEMORY;
     }
     data->stream = stream;
     data->gemm = *gemm;
     data->traits = tlob_epilogue_get_traits(gemm->epilogue);
     lay_out(data);
-    for (int i = 0; i < TUNE_OPERANDS; i++)
-        if (!make_operand(data, i, values))
-            return false;
+    tlob_status status = TLOB_OK;
+    for (int i = 0; i < TUNE_OPERANDS && !status; i++)
+        status = make_operand(data, i, values);
+    if (status)
+        return status;
     point(data);
     return tune_data_expect(data, oracle);
 }

@@ -16,9 +16,10 @@
 typedef struct tune_data tune_data;
 
 // Operands for `gemm`, whose compute mode is resolved, in the memory of the stream's context, aligned to 256 bytes; and
-// what a right result is, by `oracle`, a stream of a host context, which runs now. C is D. False after printing why;
-// tune_data_close is due in both cases.
-bool tune_data_open(tlob_stream *stream, tlob_stream *oracle, const tlob_gemm *gemm, uint64_t seed, tune_data **data);
+// what a right result is, by `oracle`, a stream of a host context, which runs now. C is D. Prints why it fails:
+// OUT_OF_MEMORY where there is none for this problem, else what the calls report; tune_data_close is due in all cases.
+tlob_status tune_data_open(tlob_stream *stream, tlob_stream *oracle, const tlob_gemm *gemm, uint64_t seed,
+                           tune_data **data);
 void tune_data_close(tune_data **data);
 
 const tlob_gemm *tune_data_gemm(const tune_data *data);

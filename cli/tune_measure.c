@@ -23,7 +23,8 @@
 #define EARLY_MARGIN 0.13 // this far past the band goes;
 #define LATE_ROUNDS  9
 #define LATE_MARGIN  0.03
-#define EDGE         0.005 // as near to the band's edge more rounds are needed,
+#define LEAST_SHARE  0.4   // the least band that chooses, of the largest
+#define EDGE         0.003 // where so little more or less would choose another, more rounds are needed,
 #define EDGE_ROUNDS  3     // at most so many times the rounds that all have
 
 struct tune_session {
@@ -31,10 +32,10 @@ struct tune_session {
     tune_data *data;
     tune_method *methods;
     int count, room;
-    bool out_of_memory;
-    int standard;
-    int calls; // of a sample
-    int *set;  // indices of the methods that are timed at present; room for all
+    bool out_of_memory, lacks_memory; // for the list; for the operands
+    int standard, incumbent;          // -1: none
+    int calls;                        // of a sample
+    int *set;                         // indices of the methods that are timed at present; room for all
     double *us;
     bench_graph **graphs;
 };
@@ -67,7 +68,7 @@ static void put_first(tune_session *s, int index) {
     s->standard = 0;
 }
 
-static bool list_methods(tune_session *s, const tlob_method *standard) {
+static bool list_methods(tune_session *s, const tlob_method *standard, const tlob_method *incumbent) {
     if (tlob_gemm_methods(s->lab->stream, tune_data_gemm(s->data), tune_data_operands(s->data), take_method, s)) {
         cli_tlob_error("the methods of a product");
         return false;
@@ -75,6 +76,9 @@ static bool list_methods(tune_session *s, const tlob_method *standard) {
     for (int i = 0; i < s->count && s->standard < 0; i++)
         if (tlob_method_equal(&s->methods[i].method, standard))
             put_first(s, i);
+    for (int i = 0; i < s->count && incumbent && s->incumbent < 0; i++)
+        if (tlob_method_equal(&s->methods[i].method, incumbent))
+            s->incumbent = i;
     size_t room = (size_t)s->count + 1;
     s->set = malloc(room * sizeof *s->set);
     s->us = malloc(room * sizeof *s->us);
@@ -168,7 +172,7 @@ static bool try_methods(tune_session *s) {
         tune_method *m = &s->methods[i];
         if (interrupted(s))
             return false;
-        if (is_hopeless(s, m, best)) {
+        if (i != s->incumbent && is_hopeless(s, m, best)) {
             snprintf(m->why, sizeof m->why, "not tried: a loop by this backend's own choice is far behind");
             m->dropped = true;
             continue;
@@ -352,24 +356,60 @@ static bool run_pre_pass(tune_session *s) {
 
 // --- the choice ---
 
-// The first within the band; -1 where none has a time.
-static int choose(tune_session *s, bool cold, double *best) {
-    *best = INFINITY;
+// The best time of those that are right and not dropped.
+static double best_time(tune_session *s, bool cold) {
+    double best = INFINITY;
     for (int i = 0; i < s->count; i++)
         if (!*s->methods[i].why && !s->methods[i].dropped)
-            *best = fmin(*best, *time_of(&s->methods[i], cold));
-    for (int i = 0; i < s->count; i++)
-        if (!*s->methods[i].why && !s->methods[i].dropped &&
-            *time_of(&s->methods[i], cold) <= *best * (1 + s->lab->band))
-            return i;
-    return -1;
+            best = fmin(best, *time_of(&s->methods[i], cold));
+    return best;
+}
+
+// How far a method is behind: 0.01 is 1 %. NAN where it is out of the running.
+static double behind(tune_session *s, int index, bool cold, double best) {
+    tune_method *m = &s->methods[index];
+    return *m->why || m->dropped ? NAN : *time_of(m, cold) / best - 1;
+}
+
+// The method that the longest stretch of bands chooses, and by how much its stretch is longer than any other. Bands
+// choose a method from where it is within them to where one that is earlier in the order is.
+static tune_choice vote(tune_session *s, bool cold, double *lead) {
+    const double best = best_time(s, cold), least = LEAST_SHARE * s->lab->band;
+    double end = s->lab->band, longest = -INFINITY, second = -INFINITY;
+    tune_choice choice = {.index = -1};
+    for (int i = 0; i < s->count; i++) {
+        const double at = behind(s, i, cold, best);
+        if (!(choice.index < 0 ? at <= end : at < end))
+            continue;
+        const double from = fmax(at, least);
+        second = fmax(second, fmin(longest, end - from));
+        if (end - from > longest) {
+            longest = end - from;
+            choice = (tune_choice){.index = i, .from = from, .to = end};
+        }
+        end = at;
+        if (end <= least)
+            break;
+    }
+    *lead = longest - second;
+    return choice;
+}
+
+// Doubtful is a choice that would be another if times were a little more or less.
+static tune_choice choose(tune_session *s, bool cold, bool *doubtful) {
+    const double past = s->incumbent < 0 ? NAN : behind(s, s->incumbent, cold, best_time(s, cold)) - s->lab->band;
+    double lead;
+    tune_choice choice = vote(s, cold, &lead);
+    if (past <= 0)
+        choice = (tune_choice){.index = s->incumbent, .kept = true};
+    *doubtful = fabs(past) < EDGE || (!choice.kept && lead < 2 * EDGE);
+    return choice;
 }
 
 // Leaves in the set who is within `limit` times the best.
 static int keep_close(tune_session *s, int count, bool cold, double limit) {
-    double best;
+    const double best = best_time(s, cold);
     int kept = 0;
-    choose(s, cold, &best);
     for (int i = 0; i < count; i++)
         if (*time_of(&s->methods[s->set[i]], cold) <= limit * best)
             s->set[kept++] = s->set[i];
@@ -386,20 +426,19 @@ static void add_standard(tune_session *s, int *count) {
     s->set[(*count)++] = s->standard;
 }
 
-// Leaves in the set the best, the one that would be chosen, and who may take its place by a little more or less than
-// what was measured: those up to it in the order that are near the edge. False if nobody is near.
+// Where the choice is doubtful, leaves in the set the incumbent and whom some band chooses, the best among them.
 static bool keep_doubtful(tune_session *s, int *count, bool cold) {
-    double best;
-    const int chosen = choose(s, cold, &best);
+    const double best = best_time(s, cold);
+    double end = s->lab->band + EDGE;
     int kept = 0;
-    bool doubtful = false;
-    for (int i = 0; i < *count; i++) {
+    bool doubtful;
+    choose(s, cold, &doubtful);
+    for (int i = 0; i < *count && doubtful; i++) {
         const int index = s->set[i];
-        const double us = *time_of(&s->methods[index], cold);
-        const bool near = us > best && index <= chosen && fabs(us / best - 1 - s->lab->band) < EDGE;
-        doubtful = doubtful || near;
-        if (near || index == chosen || us <= best)
+        const double at = behind(s, index, cold, best);
+        if (at < end || index == s->incumbent)
             s->set[kept++] = index;
+        end = fmin(end, at);
     }
     *count = kept;
     return doubtful;
@@ -452,17 +491,17 @@ static bool run_other_rounds(tune_session *s, bool cold) {
     return true;
 }
 
-bool tune_session_compete(tune_session *s, int *chosen) {
-    double best;
+bool tune_session_compete(tune_session *s, tune_choice *choice) {
     int count = survivors(s), calls = calls_for(best_of(s), SAMPLE_US, SAMPLE_CALLS);
-    *chosen = -1;
+    bool doubtful;
+    *choice = (tune_choice){.index = -1};
     if (!count)
         return true;
     if (!s->lab->cold && !run_short_rounds(s, &count))
         return false;
     if (!prepare(s, count, s->lab->cold ? 1 : calls) || !run_rounds(s, count, s->lab->cold))
         return false;
-    *chosen = choose(s, s->lab->cold, &best);
+    *choice = choose(s, s->lab->cold, &doubtful);
     s->calls = calls;
     return !s->lab->cuda || run_other_rounds(s, !s->lab->cold);
 }
@@ -487,24 +526,18 @@ bool tune_session_time(tune_session *s, const int *set, int count, int rounds, d
 
 // --- life ---
 
-bool tune_session_open(const tune_lab *lab, const tlob_gemm *gemm, const tlob_method *standard, tune_session **out) {
-    tlob_settings settings;
-    tlob_gemm resolved = *gemm;
+bool tune_session_open(const tune_lab *lab, const tlob_gemm *gemm, const tlob_method *standard,
+                       const tlob_method *incumbent, tune_session **out) {
     tune_session *s = *out = calloc(1, sizeof *s);
     if (!s) {
         cli_error("out of memory");
         return false;
     }
     s->lab = lab;
-    s->standard = -1;
-    if (!resolved.compute && tlob_context_settings(tlob_stream_context(lab->stream), &settings)) {
-        cli_tlob_error("tune");
-        return false;
-    }
-    if (!resolved.compute)
-        resolved.compute = settings.compute;
-    return tune_data_open(lab->stream, lab->oracle, &resolved, lab->seed, &s->data) && list_methods(s, standard) &&
-           try_methods(s) && run_pre_pass(s);
+    s->standard = s->incumbent = -1;
+    tlob_status status = tune_data_open(lab->stream, lab->oracle, gemm, lab->seed, &s->data);
+    s->lacks_memory = status == TLOB_ERR_OUT_OF_MEMORY;
+    return !status && list_methods(s, standard, incumbent) && try_methods(s) && run_pre_pass(s);
 }
 
 void tune_session_close(tune_session **ptr) {
@@ -522,6 +555,10 @@ void tune_session_close(tune_session **ptr) {
     *ptr = NULL;
 }
 
+bool tune_session_lacks_memory(const tune_session *s) {
+    return s && s->lacks_memory;
+}
+
 const tlob_gemm *tune_session_gemm(const tune_session *s) {
     return tune_data_gemm(s->data);
 }
@@ -536,6 +573,10 @@ const tune_method *tune_session_method(const tune_session *s, int index) {
 
 int tune_session_standard(const tune_session *s) {
     return s->standard;
+}
+
+int tune_session_incumbent(const tune_session *s) {
+    return s->incumbent;
 }
 
 int tune_session_find(const tune_session *s, const tlob_method *method) {

@@ -48,7 +48,7 @@ static inline int64_t tune_place(const tune_operand *o, int64_t p, int64_t row, 
     return TUNE_GUARD + p * o->stride + row + col * o->ld;
 }
 
-// Asks the oracle for the blocks, and computes norms and sums. False after printing why.
-bool tune_data_expect(tune_data *data, tlob_stream *oracle);
+// Asks the oracle for the blocks, and computes norms and sums. Prints why it fails.
+tlob_status tune_data_expect(tune_data *data, tlob_stream *oracle);
 
 #endif

@@ -22,6 +22,17 @@ bool tune_oracle_open(tlob_context **ctx, tlob_stream **stream) {
     return false;
 }
 
+bool tune_resolve(const tlob_stream *stream, tlob_gemm *gemm) {
+    tlob_settings settings;
+    if (!gemm->compute && tlob_context_settings(tlob_stream_context(stream), &settings)) {
+        cli_tlob_error("tune");
+        return false;
+    }
+    if (!gemm->compute)
+        gemm->compute = settings.compute;
+    return true;
+}
+
 bool tune_standard(const tlob_stream *stream, const tlob_gemm *gemm, tlob_method *standard) {
     tlob_settings settings;
     tlob_choice choice;
@@ -139,15 +150,27 @@ static bool record_text(FILE *file, cJSON *object, const char *before) {
     return good;
 }
 
-static bool record_problem(const tune_job *job, const cli_problem *problem, const tune_session *s, int chosen,
-                           bool first) {
+// Why it was chosen: the table had it, or these bands choose it.
+static void add_reason(cJSON *object, const tune_choice *choice) {
+    if (choice->kept) {
+        cJSON_AddTrueToObject(object, "kept");
+        return;
+    }
+    const double bands[2] = {round(choice->from * 1e5) / 1e3, round(choice->to * 1e5) / 1e3};
+    if (choice->index >= 0)
+        cJSON_AddItemToObject(object, "bands_percent", cJSON_CreateDoubleArray(bands, 2));
+}
+
+static bool record_problem(const tune_job *job, const cli_problem *problem, const tune_session *s,
+                           const tune_choice *choice, bool first) {
     if (!job->measurements)
         return true;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "name", problem->name);
     add_gemm(object, tune_session_gemm(s));
     add_method_name(object, "default", s, tune_session_standard(s));
-    add_method_name(object, "chosen", s, chosen);
+    add_method_name(object, "chosen", s, choice->index);
+    add_reason(object, choice);
     cJSON *methods = cJSON_AddArrayToObject(object, "methods");
     for (int i = 0; i < tune_session_count(s); i++)
         add_method(methods, s, i);
@@ -183,9 +206,49 @@ static bool record_begin(const tune_job *job) {
     return good;
 }
 
-// --- a problem ---
+// --- the table ---
 
-static bool put_entry(const tune_job *job, const tune_session *s, int chosen) {
+// The entry that answers a problem here, or NULL. False after printing why.
+static bool find_entry(const tune_job *job, const tlob_gemm *gemm, const tlob_table_entry **entry) {
+    tlob_device_info device;
+    if (!tune_device(tlob_stream_context(job->lab->stream), &device))
+        return false;
+    *entry = tlob_table_find(*job->table, gemm, &device);
+    return true;
+}
+
+// All entries of a table but one.
+typedef struct removal {
+    const tlob_table_entry *entry;
+    tlob_table *others;
+    tlob_status status;
+} removal;
+
+static void copy_other(void *user, const tlob_table_entry *entry) {
+    removal *r = user;
+    if (entry != r->entry && !r->status)
+        r->status = tlob_table_put(r->others, entry);
+}
+
+static bool remove_entry(const tune_job *job, const tlob_table_entry *entry) {
+    removal r = {.entry = entry};
+    r.status = tlob_table_create(&r.others);
+    if (!r.status)
+        tlob_table_list(*job->table, copy_other, &r);
+    if (r.status) {
+        cli_tlob_error("tune");
+        tlob_table_destroy(&r.others);
+        return false;
+    }
+    tlob_table_destroy(job->table);
+    *job->table = r.others;
+    return true;
+}
+
+// Puts what was chosen in the place of what the table had, `before` or NULL, which goes also if it is of another
+// release: two would answer.
+static bool put_entry(const tune_job *job, const tune_session *s, int chosen, const tlob_table_entry *before,
+                      tune_summary *summary) {
     tlob_table_entry entry = {.gemm = tlob_table_problem(tune_session_gemm(s)),
                               .method = tune_session_method(s, chosen)->method};
     const tlob_context *ctx = tlob_stream_context(job->lab->stream);
@@ -196,11 +259,34 @@ static bool put_entry(const tune_job *job, const tune_session *s, int chosen) {
     entry.origin.sm = device.sm;
     entry.origin.multiprocessors = device.multiprocessors;
     find_library(ctx, entry.method.backend, entry.origin.library, sizeof entry.origin.library);
-    if (!tlob_table_put(job->table, &entry))
-        return true;
-    cli_tlob_error("tune");
-    return false;
+    const tlob_table_entry *same = tlob_table_same(*job->table, &entry);
+    if (before || same)
+        summary->replaced++;
+    else
+        summary->added++;
+    if (tlob_table_put(*job->table, &entry)) {
+        cli_tlob_error("tune");
+        return false;
+    }
+    return !before || before == same || remove_entry(job, before);
 }
+
+// What is wrong must not stay, of whatever release.
+static bool remove_wrong(const tune_job *job, const cli_problem *problem, const tlob_gemm *gemm,
+                         tune_summary *summary) {
+    const tlob_table_entry *entry;
+    char text[256];
+    bool good = find_entry(job, gemm, &entry);
+    while (good && entry) {
+        tlob_method_print(&entry->method, text, sizeof text);
+        cli_error("%s: removed from the table: %s", problem->name, text);
+        summary->removed++;
+        good = remove_entry(job, entry) && find_entry(job, gemm, &entry);
+    }
+    return good;
+}
+
+// --- a problem ---
 
 static double deciding_time(const tune_job *job, const tune_method *m) {
     return job->lab->cold ? m->cold_us : m->warm_us;
@@ -242,22 +328,77 @@ static void print_problem(const tune_job *job, const cli_problem *problem, const
     fflush(stdout);
 }
 
-static bool run_problem(const tune_job *job, const cli_problem *problem, tune_session *s, tune_summary *summary) {
+static bool compete(const tune_job *job, const tlob_gemm *gemm, const tlob_table_entry *entry, tune_session **s,
+                    tune_choice *choice) {
+    tlob_method standard;
+    return tune_standard(job->lab->stream, gemm, &standard) &&
+           tune_session_open(job->lab, gemm, &standard, entry ? &entry->method : NULL, s) &&
+           tune_session_compete(*s, choice);
+}
+
+// Whether the table's method is right, but would lose its place.
+static bool is_displaced(const tune_session *s, const tune_choice *choice) {
+    const int index = tune_session_incumbent(s);
+    return index >= 0 && !choice->kept && !*tune_session_method(s, index)->why &&
+           !tune_session_method(s, index)->dropped;
+}
+
+// What the table has loses its place only by two measurements: where operands lie in memory makes a difference too. The
+// second one has others beside the first, if there is memory for them.
+static bool measure(const tune_job *job, const cli_problem *problem, const tlob_gemm *gemm,
+                    const tlob_table_entry *entry, tune_session **s, tune_choice *choice) {
+    tune_session *again = NULL;
+    tune_choice second;
+    if (!compete(job, gemm, entry, s, choice))
+        return false;
+    if (!is_displaced(*s, choice))
+        return true;
+    const bool good = compete(job, gemm, entry, &again, &second), lacks_memory = tune_session_lacks_memory(again);
+    if (good && second.kept) {
+        tune_session *first = *s;
+        *s = again;
+        *choice = second;
+        again = first;
+    }
+    tune_session_close(&again);
+    if (lacks_memory)
+        cli_error("%s: no memory to measure it once more: one measurement decides", problem->name);
+    return good || lacks_memory;
+}
+
+static bool settle(const tune_job *job, const cli_problem *problem, const tune_session *s, const tune_choice *choice,
+                   const tlob_table_entry *entry, tune_summary *summary) {
     const bool first = !summary->done && !summary->unsolved;
-    int chosen;
-    if (!tune_session_compete(s, &chosen))
-        return false;
     print_wrong(problem, s, summary);
-    if (!record_problem(job, problem, s, chosen, first))
+    if (!record_problem(job, problem, s, choice, first))
         return false;
-    if (chosen < 0) {
+    if (choice->index < 0) {
         cli_error("%s: no method does it right", problem->name);
         summary->unsolved++;
-        return true;
+        return remove_wrong(job, problem, tune_session_gemm(s), summary);
     }
-    print_problem(job, problem, s, chosen, summary);
+    print_problem(job, problem, s, choice->index, summary);
     summary->done++;
-    return put_entry(job, s, chosen);
+    summary->kept += choice->kept;
+    return choice->kept || put_entry(job, s, choice->index, entry, summary);
+}
+
+static bool run_problem(const tune_job *job, const cli_problem *problem, tune_summary *summary) {
+    tlob_gemm gemm = problem->gemm;
+    const tlob_table_entry *entry;
+    tune_session *session = NULL;
+    tune_choice choice;
+    bool good = tune_resolve(job->lab->stream, &gemm) && find_entry(job, &gemm, &entry);
+    if (good && measure(job, problem, &gemm, entry, &session, &choice)) {
+        good = settle(job, problem, session, &choice, entry, summary);
+    } else if (good) {
+        good = tune_session_lacks_memory(session);
+        summary->no_memory += good;
+        if (good)
+            cli_error("%s: not measured, for want of memory", problem->name);
+    }
+    tune_session_close(&session);
+    return good;
 }
 
 bool tune_run(const tune_job *job, tune_summary *summary) {
@@ -265,14 +406,8 @@ bool tune_run(const tune_job *job, tune_summary *summary) {
     *summary = (tune_summary){0};
     printf("%-36s %10s %10s %7s  %s\n", "problem", "us", "default us", "ratio", "method");
     for (int i = 0; i < job->problems->count && good && !summary->interrupted; i++) {
-        const cli_problem *problem = &job->problems->list[i];
-        tune_session *session = NULL;
-        tlob_method standard;
-        good = tune_standard(job->lab->stream, &problem->gemm, &standard) &&
-               tune_session_open(job->lab, &problem->gemm, &standard, &session) &&
-               run_problem(job, problem, session, summary);
+        good = run_problem(job, &job->problems->list[i], summary);
         summary->interrupted = job->lab->interrupted && *job->lab->interrupted;
-        tune_session_close(&session);
     }
     if (job->measurements)
         fprintf(job->measurements, "\n]}\n");

@@ -69,6 +69,10 @@ static tlob_status reset(tlob_adam *adam, const tlob_adam_params *params) {
         status = set_scalar(stream, &state->beta2, params->beta2);
     if (status == TLOB_OK)
         status = set_scalar(stream, &state->eps, params->eps);
+    if (status == TLOB_OK)
+        status = set_scalar(stream, &state->ln_beta1, (float)log((double)params->beta1));
+    if (status == TLOB_OK)
+        status = set_scalar(stream, &state->ln_beta2, (float)log((double)params->beta2));
     return status == TLOB_OK ? tlob_stream_sync(stream) : status;
 }
 
@@ -118,6 +122,21 @@ static tlob_status check_call(const tlob_adam *adam, const tlob_stream *stream, 
     return tlob_stream_check_in(stream, adam->ctx, where);
 }
 
+tlob_adam_state *tlob_adam_state_of(const tlob_adam *adam) {
+    return tlob_buffer_data(adam->state);
+}
+
+static tlob_adam_args step_args(const tlob_adam *adam, float *weights, const float *gradients) {
+    return (tlob_adam_args){
+        .count = adam->count,
+        .state = tlob_adam_state_of(adam),
+        .g = gradients,
+        .w = weights,
+        .m = tlob_floats(adam->moments),
+        .v = tlob_floats(adam->moments) + adam->count,
+    };
+}
+
 tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float *weights, const float *gradients) {
     const char *where = "tlob_adam_step";
     tlob_status status = check_call(adam, stream, where);
@@ -128,16 +147,27 @@ tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float *weights,
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(adam->ctx, &previous)) != TLOB_OK)
         return status;
-    const tlob_adam_args args = {
-        .count = adam->count,
-        .state = tlob_buffer_data(adam->state),
-        .g = gradients,
-        .w = weights,
-        .m = tlob_floats(adam->moments),
-        .v = tlob_floats(adam->moments) + adam->count,
-    };
+    const tlob_adam_args args = step_args(adam, weights, gradients);
     const tlob_space *space = adam->ctx->space;
     status = tlob_fail_cuda(space, space->kernels->adam(stream->cuda_stream, &args), "kernel adam");
+    tlob_leave(adam->ctx, previous);
+    return status;
+}
+
+tlob_status tlob_adam_step_chunked(tlob_adam *adam, tlob_stream *stream, float *weights, const tlob_chunked part[2],
+                                   float *figures) {
+    const tlob_space *space = adam->ctx->space;
+    const tlob_adam_chunked_args args = {
+        .adam = step_args(adam, weights, NULL),
+        .part = {part[0], part[1]},
+        .figures = figures,
+        .overlaps = adam->ctx->has_fused_code,
+    };
+    void *previous;
+    tlob_status status = tlob_enter(adam->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    status = tlob_fail_cuda(space, space->kernels->adam_chunked(stream->cuda_stream, &args), "kernel adam_chunked");
     tlob_leave(adam->ctx, previous);
     return status;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "libtlob/kernels/block_fused.h"
+#include "libtlob/kernels/chunks.h"
 #include "libtlob/parts.h"
 #include "libtlob/range.h"
 
@@ -120,12 +121,13 @@ static tlob_status create_composed(tlob_block *block, int64_t columns, int64_t r
     return status;
 }
 
-/* Of the fused plan: what mean_max needs, and the partial sums of the weights' gradients. */
+/* Of the fused plan: what mean_max needs, and the sums over chunks of the weights' gradients. */
 static tlob_status create_fused(tlob_block *block, int64_t columns, const char *where) {
     if (block->inference)
         return TLOB_OK;
     const tlob_block_shape *s = &block->shape;
-    const int64_t chunks = tlob_block_fused_chunks_most(s, columns);
+    const int64_t tiles = tlob_block_fused_tiles(s, columns);
+    const int64_t chunks = tlob_chunk_count_most(tiles, tlob_block_fused_unit(s), TLOB_BLOCK_FUSED_MOST);
     tlob_status status = tlob_create_floats(block->ctx, 1, tlob_block_fused_focus(s, columns), where, &block->rows);
     if (status == TLOB_OK)
         status = tlob_create_floats(block->ctx, tlob_block_weight_count(s), chunks, where, &block->gradients);
@@ -289,7 +291,7 @@ static tlob_block_fused_args fused_args(const tlob_block *block, const float *we
         .columns = columns_of(block, samples),
         .compute = ctx->settings.compute,
         .multiprocessors = ctx->device.multiprocessors,
-        .overlaps = ctx->device.sm >= 90,
+        .overlaps = ctx->has_fused_code,
         .weights = weights,
         .x = x,
     };
@@ -408,19 +410,56 @@ static tlob_status backward(const tlob_block *block, tlob_stream *stream, const 
     return status;
 }
 
+/* The chunks' gradients of the weights to `partial`. */
+static tlob_status backward_chunks(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                   const float *dy, float *partial, float *dx) {
+    const tlob_space *space = block->ctx->space;
+    tlob_block_fused_args args = fused_args(block, weights, x, block->samples);
+    args.dy = dy;
+    args.partial = partial;
+    args.dx = dx;
+    return tlob_fail_cuda(space, space->kernels->block_backward(stream->cuda_stream, &args), "kernel block_backward");
+}
+
+/* What backward_chunks leaves in the block's own memory. */
+static tlob_chunked chunked_gradients(const tlob_block *block) {
+    const tlob_block_shape *s = &block->shape;
+    const int64_t tiles = tlob_block_fused_tiles(s, columns_of(block, block->samples));
+    return (tlob_chunked){
+        .count = tlob_block_weight_count(s),
+        .chunks = tlob_chunk_count(tiles, tlob_block_fused_unit(s), TLOB_BLOCK_FUSED_MOST),
+        .partial = tlob_floats(block->gradients),
+    };
+}
+
 static tlob_status backward_fused(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                   const float *dy, float *dweights, float *dx) {
     const tlob_space *space = block->ctx->space;
-    tlob_block_fused_args args = fused_args(block, weights, x, block->samples);
     if (block->samples == 0) {
         const size_t bytes = (size_t)tlob_block_weight_count(&block->shape) * sizeof(float);
         return tlob_fail_cuda(space, space->fill(dweights, 0, bytes, stream->cuda_stream), "cudaMemsetAsync");
     }
-    args.dy = dy;
-    args.partial = tlob_floats(block->gradients);
-    args.dweights = dweights;
-    args.dx = dx;
-    return tlob_fail_cuda(space, space->kernels->block_backward(stream->cuda_stream, &args), "kernel block_backward");
+    const tlob_chunked gradients = chunked_gradients(block);
+    if (gradients.chunks == 1)
+        return backward_chunks(block, stream, weights, x, dy, dweights, dx);
+    const tlob_status status = backward_chunks(block, stream, weights, x, dy, tlob_floats(block->gradients), dx);
+    return status == TLOB_OK ? tlob_sum_chunks(stream, gradients, gradients.count, dweights, NULL) : status;
+}
+
+tlob_status tlob_block_backward_chunked(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                        const float *dy, tlob_chunked *gradients) {
+    *gradients = chunked_gradients(block);
+    void *previous;
+    tlob_status status = tlob_enter(block->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    status = backward_chunks(block, stream, weights, x, dy, tlob_floats(block->gradients), NULL);
+    tlob_leave(block->ctx, previous);
+    return status;
+}
+
+tlob_block_plan tlob_block_plan_of(const tlob_block *block) {
+    return block->plan;
 }
 
 /* ARGUMENT for what only a block for training has. */

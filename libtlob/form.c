@@ -7,6 +7,7 @@ const char *tlob_form_name(tlob_form form) {
         [TLOB_FORM_LOOP] = "loop",
         [TLOB_FORM_WIDE] = "wide",
         [TLOB_FORM_SEPARATE] = "separate",
+        [TLOB_FORM_SPLIT] = "split",
     };
     return (unsigned)form < TLOB_FORM_COUNT ? names[form] : "?";
 }
@@ -81,6 +82,50 @@ static const char *widen(const tlob_gemm *g, tlob_gemm *wide) {
     return "wide: the batch shares neither A nor B";
 }
 
+/* --- a product in pieces ------------------------------------------------------------------------------------------ */
+
+#define PIECES_MAX  256
+#define PIECE_K_MIN 128
+#define PIECE_STEP  4 /* of k: then each piece of A and B is as aligned as its matrix, to 16 bytes */
+
+/* Into how many pieces k is cut, on every warm call: a power of two, 1 where there are no two. */
+static int64_t count_pieces(const tlob_gemm *g) {
+    int64_t sums, pieces = 1;
+    if (!tlob_mul(g->m, g->n, &sums) || sums > TLOB_SCRATCH_FLOATS)
+        return 1;
+    while (pieces < PIECES_MAX && g->k >= 2 * pieces * PIECE_K_MIN && (g->k & (2 * pieces * PIECE_STEP - 1)) == 0 &&
+           2 * pieces * sums <= TLOB_SCRATCH_FLOATS)
+        pieces *= 2;
+    return pieces;
+}
+
+/* The products of the pieces, which lie packed. */
+static tlob_gemm split(const tlob_gemm *g) {
+    tlob_gemm part = *g;
+    part.batch = count_pieces(g);
+    part.k = g->k / part.batch;
+    part.stride_a = g->transa == TLOB_OP_T ? part.k : part.k * g->lda;
+    part.stride_b = g->transb == TLOB_OP_T ? part.k * g->ldb : part.k;
+    part.stride_c = g->m * g->n;
+    part.ldc = g->m > 1 ? g->m : 1;
+    part.beta = 0.0f;
+    return part;
+}
+
+static const char *find_split_obstacle(const tlob_gemm *g) {
+    if (g->batch != 1)
+        return "split: only a single product is, not a batch";
+    if (g->epilogue != TLOB_EPILOGUE_NONE)
+        return "split: there is an epilogue";
+    if (count_pieces(g) > 1)
+        return NULL;
+    if (g->k < 2 * PIECE_K_MIN || g->k % (2 * PIECE_STEP))
+        return "split: k is below 256, or no multiple of 8";
+    return "split: the results of two pieces are more than 4 MiB";
+}
+
+/* --- obstacles ---------------------------------------------------------------------------------------------------- */
+
 _Static_assert(TLOB_EPILOGUE_RELU_BIAS == 3, "the epilogues that work element by element come first");
 
 const char *tlob_form_obstacle(tlob_form form, const tlob_gemm *gemm) {
@@ -94,6 +139,8 @@ const char *tlob_form_obstacle(tlob_form form, const tlob_gemm *gemm) {
         return widen(gemm, &wide);
     case TLOB_FORM_SEPARATE:
         return gemm->epilogue != TLOB_EPILOGUE_NONE ? NULL : "separate: there is no epilogue";
+    case TLOB_FORM_SPLIT:
+        return find_split_obstacle(gemm);
     }
     return "there is no such form";
 }
@@ -106,6 +153,15 @@ tlob_gemm tlob_form_part(tlob_form form, const tlob_gemm *gemm) {
         widen(gemm, &part);
     else if (form == TLOB_FORM_SEPARATE)
         part.epilogue = TLOB_EPILOGUE_NONE;
+    else if (form == TLOB_FORM_SPLIT)
+        part = split(gemm);
+    return part;
+}
+
+tlob_gemm_operands tlob_form_operands(tlob_form form, const tlob_gemm_operands *x, float *scratch) {
+    tlob_gemm_operands part = *x;
+    if (form == TLOB_FORM_SPLIT)
+        part.c = part.d = scratch;
     return part;
 }
 
@@ -116,6 +172,8 @@ const char *tlob_form_unsupported(const tlob_backend_ops *ops, bool deterministi
     if (why)
         return why;
     const tlob_gemm part = tlob_form_part(form, gemm);
+    if (form == TLOB_FORM_SPLIT && part.batch > ops->caps.max_batch)
+        return "split: its pieces are more than the backend's largest batch";
     why = tlob_unsupported(ops, deterministic, &part, x);
     bool floats = (t->reads_aux || t->writes_aux) && !t->aux_is_mask;
     if (!why && form == TLOB_FORM_LOOP && floats && ops->caps.aux_alignment > sizeof(float) &&
@@ -179,18 +237,45 @@ tlob_status tlob_form_finish(tlob_stream *stream, const tlob_gemm *g, const tlob
     return status;
 }
 
+static tlob_status need_scratch(tlob_stream *stream, const tlob_gemm *g) {
+    tlob_status status = tlob_stream_need_scratch(stream);
+    if (status != TLOB_OK)
+        tlob_fail_gemm(g);
+    return status;
+}
+
+static tlob_status run_split(tlob_stream *stream, int index, const tlob_pick *pick, const tlob_gemm *g,
+                             const tlob_gemm_operands *x, void **memo) {
+    const tlob_space *space = stream->ctx->space;
+    tlob_status status = need_scratch(stream, g);
+    if (status != TLOB_OK)
+        return status;
+    const tlob_gemm part = split(g);
+    const tlob_gemm_operands pieces = tlob_form_operands(TLOB_FORM_SPLIT, x, stream->scratch);
+    if ((status = run_slot(stream, index, pick, &part, &pieces, memo)) != TLOB_OK)
+        return status;
+    const tlob_add_pieces_args sum = {.m = g->m, .n = g->n, .ld = g->ldc, .pieces = part.batch, .beta = g->beta,
+                                      .piece = stream->scratch, .c = x->c, .d = x->d};
+    status = tlob_fail_cuda(space, space->kernels->add_pieces(stream->cuda_stream, &sum), "kernel that adds up pieces");
+    if (status != TLOB_OK)
+        tlob_fail_gemm(g);
+    return status;
+}
+
 tlob_status tlob_form_run(tlob_stream *stream, int index, tlob_form form, const tlob_pick *pick, const tlob_gemm *gemm,
                           const tlob_gemm_operands *x, void **memo) {
     if (form == TLOB_FORM_WHOLE)
         return run_slot(stream, index, pick, gemm, x, memo);
     if (form == TLOB_FORM_LOOP)
         return run_loop(stream, index, pick, gemm, x, memo);
+    if (form == TLOB_FORM_SPLIT)
+        return run_split(stream, index, pick, gemm, x, memo);
     const tlob_gemm part = tlob_form_part(form, gemm);
     tlob_status status = run_slot(stream, index, pick, &part, x, memo);
     return status == TLOB_OK && form == TLOB_FORM_SEPARATE ? tlob_form_finish(stream, gemm, x) : status;
 }
 
-/* --- how operands lie in a loop ------------------------------------------------------------------------------------ */
+/* --- how operands lie ------------------------------------------------------------------------------------------- */
 
 /*
  * Of the addresses first + b * stride, one with the least alignment: the first or the second, for the lowest bits of a
@@ -205,7 +290,7 @@ static uintptr_t least(uintptr_t first, int64_t stride) {
 tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *g, const tlob_gemm_operands *x) {
     enum { APART = 4096 }; /* aligned to more than anyone asks for */
     const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
-    tlob_gemm_operands worst = *x;
+    tlob_gemm_operands worst = tlob_form_operands(form, x, NULL);
     if (form != TLOB_FORM_LOOP)
         return worst;
     worst.a = (const float *)least((uintptr_t)x->a, g->stride_a);
@@ -234,8 +319,11 @@ tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *m
     if (!ops->adopt)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "adopt", 0, NULL, gemm,
                                  "the backend takes no configurations; leave them out of the method");
+    if (method->form == TLOB_FORM_SPLIT)
+        status = need_scratch(stream, gemm);
     for (int64_t b = 0; b < members && status == TLOB_OK; b++) {
-        const tlob_gemm_operands one = method->form == TLOB_FORM_LOOP ? member(gemm, x, b) : *x;
+        const tlob_gemm_operands one =
+            method->form == TLOB_FORM_LOOP ? member(gemm, x, b) : tlob_form_operands(method->form, x, stream->scratch);
         status = ops->adopt(stream->lanes[index], &part, &one, method->configuration, method->n_configuration, pick);
     }
     return status;

@@ -1,6 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "libtlob/kernels/chunks.h"
 #include "libtlob/parts.h"
 
 struct tlob_head {
@@ -8,9 +9,8 @@ struct tlob_head {
     int64_t features, max_samples;
     int64_t samples;      /* of the last loss; 0 before the first */
     tlob_buffer *dlogits; /* [3, samples] */
-    tlob_buffer *figures; /* [2, samples]: loss, and whether right */
-    tlob_buffer *partial; /* of the sums over samples */
-    tlob_buffer *sums;    /* the two figures, summed */
+    tlob_buffer *partial; /* of the sums over samples: each chunk's */
+    tlob_buffer *sums;    /* loss, how many are right, and room for a gradient of the bias that nobody wants */
 };
 
 int64_t tlob_head_weight_count(int64_t features) {
@@ -42,14 +42,15 @@ tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t features, uint64
 
 static tlob_status create_scratch(tlob_head *head, const char *where) {
     tlob_context *ctx = head->ctx;
+    const int64_t losses = tlob_chunk_count_most(head->max_samples, TLOB_XENT_UNIT, TLOB_XENT_MOST) * (TLOB_CLASSES + 2);
+    const int64_t rows = tlob_head_weight_count(head->features) + 2;
+    const int64_t chunks = tlob_chunk_count_most(head->max_samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST);
     tlob_status status = tlob_create_floats(ctx, TLOB_CLASSES, head->max_samples, where, &head->dlogits);
     if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 2, head->max_samples, where, &head->figures);
+        status = tlob_create_floats(ctx, rows > losses / chunks ? rows : losses / chunks + 1, chunks, where,
+                                    &head->partial);
     if (status == TLOB_OK)
-        status =
-            tlob_create_floats(ctx, 1, tlob_row_sum_scratch(TLOB_CLASSES, head->max_samples), where, &head->partial);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 2, 1, where, &head->sums);
+        status = tlob_create_floats(ctx, 2 + TLOB_CLASSES, 1, where, &head->sums);
     return status;
 }
 
@@ -86,7 +87,6 @@ void tlob_head_destroy(tlob_head **ptr) {
     tlob_head *head = *ptr;
     *ptr = NULL;
     tlob_buffer_destroy(&head->dlogits);
-    tlob_buffer_destroy(&head->figures);
     tlob_buffer_destroy(&head->partial);
     tlob_buffer_destroy(&head->sums);
     tlob_context_unref(head->ctx);
@@ -124,25 +124,33 @@ tlob_status tlob_head_forward(tlob_head *head, tlob_stream *stream, const float 
     return tlob_gemm_run(stream, &g, &operands);
 }
 
-/* Loss and hits of every sample, and their sums. */
+/* Loss and hits, summed over the samples, and the gradient of the bias to `dbias`, unless it is NULL. */
 static tlob_status measure(const tlob_head *head, tlob_stream *stream, const float *logits, const uint8_t *labels,
-                           int64_t samples, bool gradients) {
+                           int64_t samples, float *dbias) {
     const tlob_space *space = head->ctx->space;
+    float *figures = tlob_head_figures(head);
     const tlob_xent_args args = {
         .samples = samples,
         .logits = logits,
         .labels = labels,
-        .dlogits = gradients ? tlob_floats(head->dlogits) : NULL,
-        .figures = tlob_floats(head->figures),
+        .dlogits = dbias ? tlob_floats(head->dlogits) : NULL,
+        .partial = tlob_floats(head->partial),
+        .dbias = dbias ? dbias : figures + 2,
+        .figures = figures,
     };
-    tlob_status status =
+    const tlob_chunked sums = {
+        .count = TLOB_CLASSES + 2,
+        .chunks = tlob_chunk_count(samples, TLOB_XENT_UNIT, TLOB_XENT_MOST),
+        .partial = args.partial,
+    };
+    const tlob_status status =
         tlob_fail_cuda(space, space->kernels->cross_entropy(stream->cuda_stream, &args), "kernel cross_entropy");
-    if (status != TLOB_OK)
+    if (status != TLOB_OK || sums.chunks == 1)
         return status;
-    return tlob_row_sum(stream, 2, samples, args.figures, 1.0f, head->partial, tlob_floats(head->sums));
+    return tlob_sum_chunks(stream, sums, TLOB_CLASSES, args.dbias, figures);
 }
 
-/* dW = dlogits y^T, db = rowsum(dlogits), dy = W^T dlogits. */
+/* dW = dlogits y^T, dy = W^T dlogits. */
 static tlob_status backward(const tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
                             int64_t samples, float *dweights, float *dy) {
     const float *dlogits = tlob_floats(head->dlogits);
@@ -153,15 +161,29 @@ static tlob_status backward(const tlob_head *head, tlob_stream *stream, const fl
     tlob_status status = tlob_gemm_run(stream, &g, &to_w);
     if (status != TLOB_OK)
         return status;
-    status = tlob_row_sum(stream, TLOB_CLASSES, samples, dlogits, 1.0f, head->partial,
-                          dweights + TLOB_CLASSES * head->features);
-    if (status != TLOB_OK)
-        return status;
     g = tlob_gemm_init(head->features, samples, TLOB_CLASSES);
     g.transa = TLOB_OP_T;
     g.lda = TLOB_CLASSES;
     const tlob_gemm_operands to_y = {.a = weights, .b = dlogits, .d = dy};
     return tlob_gemm_run(stream, &g, &to_y);
+}
+
+static tlob_status check_labels(tlob_stream *stream, const uint8_t *labels, const char *where) {
+    if (!labels)
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
+    return tlob_check_operand(stream, labels, where, "labels");
+}
+
+static tlob_status check_gradients(tlob_stream *stream, const float *weights, const float *y, const float *dweights,
+                                   const float *dy, const char *where) {
+    tlob_status status = tlob_check_floats(stream, weights, where, "weights");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream, y, where, "y");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream, dweights, where, "dweights");
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream, dy, where, "dy");
+    return status;
 }
 
 static tlob_status check_loss(const tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
@@ -176,18 +198,8 @@ static tlob_status check_loss(const tlob_head *head, tlob_stream *stream, const 
     if (status == TLOB_OK)
         status = tlob_check_floats(stream, logits, where, "logits");
     if (status == TLOB_OK)
-        status = labels ? tlob_check_operand(stream, labels, where, "labels")
-                        : tlob_fail(TLOB_ERR_ARGUMENT, where, "labels is NULL");
-    if (status != TLOB_OK || !dweights)
-        return status;
-    status = tlob_check_floats(stream, weights, where, "weights");
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, y, where, "y");
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, dweights, where, "dweights");
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, dy, where, "dy");
-    return status;
+        status = check_labels(stream, labels, where);
+    return status == TLOB_OK && dweights ? check_gradients(stream, weights, y, dweights, dy, where) : status;
 }
 
 tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
@@ -199,13 +211,104 @@ tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const float *we
     if (status != TLOB_OK || (status = tlob_enter(head->ctx, &previous)) != TLOB_OK)
         return status;
     head->samples = 0;
-    status = measure(head, stream, logits, labels, samples, dweights != NULL);
+    status = measure(head, stream, logits, labels, samples,
+                     dweights ? dweights + TLOB_CLASSES * head->features : NULL);
     if (status == TLOB_OK)
         head->samples = samples;
     if (status == TLOB_OK && dweights)
         status = backward(head, stream, weights, y, samples, dweights, dy);
     tlob_leave(head->ctx, previous);
     return status;
+}
+
+/* Loss, hits and all gradients in chunks, those of the weights as they lie and the two figures behind them. */
+static tlob_status train_chunks(const tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                                const uint8_t *labels, int64_t samples, tlob_adam_state *advance, float *dy,
+                                tlob_chunked *gradients) {
+    const tlob_space *space = head->ctx->space;
+    const tlob_head_args args = {
+        .samples = samples,
+        .features = head->features,
+        .weights = weights,
+        .y = y,
+        .labels = labels,
+        .dlogits = tlob_floats(head->dlogits),
+        .dy = dy,
+        .partial = tlob_floats(head->partial),
+        .advance = advance,
+        .overlaps = head->ctx->has_fused_code,
+    };
+    *gradients = (tlob_chunked){
+        .count = tlob_head_weight_count(head->features) + 2,
+        .chunks = tlob_chunk_count(samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST),
+        .partial = args.partial,
+    };
+    return tlob_fail_cuda(space, space->kernels->head(stream->cuda_stream, &args), "kernel head");
+}
+
+tlob_status tlob_head_train(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                            const uint8_t *labels, int64_t samples, float *dweights, float *dy) {
+    const char *where = "tlob_head_train";
+    tlob_status status = check_call(head, stream, where);
+    if (status == TLOB_OK)
+        status = tlob_check_samples(samples, 1, head->max_samples, where);
+    if (status == TLOB_OK)
+        status = check_labels(stream, labels, where);
+    if (status == TLOB_OK)
+        status = check_gradients(stream, weights, y, dweights, dy, where);
+    void *previous;
+    if (status != TLOB_OK || (status = tlob_enter(head->ctx, &previous)) != TLOB_OK)
+        return status;
+    tlob_chunked gradients;
+    head->samples = 0;
+    status = train_chunks(head, stream, weights, y, labels, samples, NULL, dy, &gradients);
+    if (status == TLOB_OK)
+        status = tlob_sum_chunks(stream, gradients, gradients.count - 2, dweights, tlob_head_figures(head));
+    if (status == TLOB_OK)
+        head->samples = samples;
+    tlob_leave(head->ctx, previous);
+    return status;
+}
+
+tlob_status tlob_head_train_chunked(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                                    const uint8_t *labels, int64_t samples, tlob_adam *adam, float *dy,
+                                    tlob_chunked *gradients) {
+    void *previous;
+    tlob_status status = tlob_enter(head->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    head->samples = 0;
+    status = train_chunks(head, stream, weights, y, labels, samples, tlob_adam_state_of(adam), dy, gradients);
+    tlob_leave(head->ctx, previous);
+    return status;
+}
+
+void tlob_head_set_samples(tlob_head *head, int64_t samples) {
+    head->samples = samples;
+}
+
+tlob_status tlob_head_logits(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                             int64_t samples, float *logits) {
+    const tlob_space *space = head->ctx->space;
+    const tlob_head_args args = {
+        .samples = samples,
+        .features = head->features,
+        .weights = weights,
+        .y = y,
+        .logits = logits,
+        .overlaps = head->ctx->has_fused_code,
+    };
+    void *previous;
+    tlob_status status = tlob_enter(head->ctx, &previous);
+    if (status != TLOB_OK)
+        return status;
+    status = tlob_fail_cuda(space, space->kernels->head_logits(stream->cuda_stream, &args), "kernel head_logits");
+    tlob_leave(head->ctx, previous);
+    return status;
+}
+
+float *tlob_head_figures(const tlob_head *head) {
+    return tlob_floats(head->sums);
 }
 
 tlob_status tlob_head_result(tlob_head *head, tlob_stream *stream, tlob_loss *loss) {

@@ -207,6 +207,7 @@ struct tlob_stream {
     bool owns_cuda_stream;
     struct CUstream_st *cuda_stream;
     void *workspace;
+    void *scratch;                   /**< TLOB_SCRATCH_FLOATS; made by tlob_stream_need_scratch, never replaced */
     tlob_lane *lanes[TLOB_MAX_BACKENDS]; /**< one for each backend of the context */
     tlob_stream_stats stats;
     tlob_staging *staging;           /**< for tlob_upload and tlob_download; made on first use */
@@ -219,6 +220,15 @@ void tlob_stream_ref(tlob_stream *stream);
 
 /** Waits for the stream and frees what it holds in the memory space; the entry itself stays. */
 void tlob_stream_release(tlob_stream *stream);
+
+#define TLOB_SCRATCH_FLOATS ((int64_t)1 << 20) /* 4 MiB, for each stream that needs them */
+
+/**
+ * Makes the scratch of the stream, which is not the workspace: a product may use that while its result goes here. Where
+ * it lies, and its size, are for good, as a graph that was captured needs it. OUT_OF_MEMORY; NOT_WARM during a capture.
+ * With the device current.
+ */
+tlob_status tlob_stream_need_scratch(tlob_stream *stream);
 
 /** ARGUMENT for NULL, CLOSED for a stream of a destroyed context, else OK. */
 tlob_status tlob_stream_check(const tlob_stream *stream, const char *operation);
@@ -366,6 +376,9 @@ void tlob_configuration_print(const tlob_method *method, char *text, size_t size
 
 /** The problem that a backend is given of `gemm`, for which the form has no obstacle. */
 tlob_gemm tlob_form_part(tlob_form form, const tlob_gemm *gemm);
+
+/** The operands that a backend is given of `x`, of a batch in a loop the first. scratch: the stream's, or NULL. */
+tlob_gemm_operands tlob_form_operands(tlob_form form, const tlob_gemm_operands *x, float *scratch);
 
 /** NULL if `ops` can do `gemm` in this form, else why not. Otherwise as tlob_unsupported. */
 const char *tlob_form_unsupported(const tlob_backend_ops *ops, bool deterministic, tlob_form form,

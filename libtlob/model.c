@@ -10,9 +10,9 @@ struct tlob_model {
     tlob_head *head;
     tlob_adam *adam;
     tlob_buffer *weights;   /* [W_Q | W_K | W_V | W_O | W_head | b_head] */
-    tlob_buffer *gradients; /* likewise */
+    tlob_buffer *gradients; /* likewise, of composed steps */
     tlob_buffer *y, *dy;    /* between block and head: [d_out * seq, samples] */
-    tlob_buffer *logits;    /* of training steps */
+    tlob_buffer *logits;    /* of composed steps */
 };
 
 tlob_model_params tlob_model_params_default(void) {
@@ -33,6 +33,18 @@ int64_t tlob_model_weight_count(const tlob_block_shape *shape) {
     return tlob_block_weight_count(shape) + tlob_head_weight_count(features_of(shape));
 }
 
+/* Whether steps take few kernels, which leave neither gradients nor logits in memory. */
+static bool is_fused(const tlob_model *model) {
+    return tlob_block_plan_of(model->block) == TLOB_PLAN_FUSED;
+}
+
+static tlob_status create_composed(tlob_model *model, int64_t weights, const char *where) {
+    tlob_status status = tlob_create_floats(model->ctx, weights, 1, where, &model->gradients);
+    return status == TLOB_OK
+               ? tlob_create_floats(model->ctx, TLOB_CLASSES, model->max_samples, where, &model->logits)
+               : status;
+}
+
 static tlob_status create_parts(tlob_model *model, const tlob_model_params *params, const char *where) {
     tlob_context *ctx = model->ctx;
     const tlob_block_shape *shape = &model->shape;
@@ -45,14 +57,10 @@ static tlob_status create_parts(tlob_model *model, const tlob_model_params *para
     if (status == TLOB_OK)
         status = tlob_create_floats(ctx, count, 1, where, &model->weights);
     if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, count, 1, where, &model->gradients);
-    if (status == TLOB_OK)
         status = tlob_create_floats(ctx, features, model->max_samples, where, &model->y);
     if (status == TLOB_OK)
         status = tlob_create_floats(ctx, features, model->max_samples, where, &model->dy);
-    if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, TLOB_CLASSES, model->max_samples, where, &model->logits);
-    return status;
+    return status == TLOB_OK && !is_fused(model) ? create_composed(model, count, where) : status;
 }
 
 /* The head's part of an array laid out as the parameters are. */
@@ -140,19 +148,19 @@ static tlob_status check_batch(const tlob_model *model, tlob_stream *stream, con
 static tlob_status forward(tlob_model *model, tlob_stream *stream, const float *x, int64_t samples, float *logits) {
     float *y = tlob_floats(model->y);
     tlob_status status = tlob_block_forward(model->block, stream, tlob_floats(model->weights), x, samples, y);
-    if (status == TLOB_OK)
-        status = tlob_head_forward(model->head, stream, head_part(model, model->weights), y, samples, logits);
-    return status;
-}
-
-tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
-                            int64_t samples) {
-    tlob_status status = check_batch(model, stream, x, labels, samples, "tlob_model_step");
     if (status != TLOB_OK)
         return status;
+    const float *weights = head_part(model, model->weights);
+    return is_fused(model) ? tlob_head_logits(model->head, stream, weights, y, samples, logits)
+                           : tlob_head_forward(model->head, stream, weights, y, samples, logits);
+}
+
+/* A step of calls that are there for everybody. */
+static tlob_status step_composed(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
+                                 int64_t samples) {
     float *weights = tlob_floats(model->weights), *gradients = tlob_floats(model->gradients);
     float *logits = tlob_floats(model->logits), *y = tlob_floats(model->y), *dy = tlob_floats(model->dy);
-    status = forward(model, stream, x, samples, logits);
+    tlob_status status = forward(model, stream, x, samples, logits);
     if (status == TLOB_OK)
         status = tlob_head_loss(model->head, stream, head_part(model, model->weights), y, logits, labels, samples,
                                 head_part(model, model->gradients), dy);
@@ -161,6 +169,33 @@ tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float 
     if (status == TLOB_OK)
         status = tlob_adam_step(model->adam, stream, weights, gradients);
     return status;
+}
+
+/* A step of four kernels: the block's passes, the head with its loss, and the optimizer, which adds up the gradients. */
+static tlob_status step_fused(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
+                              int64_t samples) {
+    float *weights = tlob_floats(model->weights), *y = tlob_floats(model->y), *dy = tlob_floats(model->dy);
+    tlob_chunked gradients[2];
+    tlob_status status = tlob_block_forward(model->block, stream, weights, x, samples, y);
+    if (status == TLOB_OK)
+        status = tlob_head_train_chunked(model->head, stream, head_part(model, model->weights), y, labels, samples,
+                                         model->adam, dy, &gradients[1]);
+    if (status == TLOB_OK)
+        status = tlob_block_backward_chunked(model->block, stream, weights, x, dy, &gradients[0]);
+    if (status == TLOB_OK)
+        status = tlob_adam_step_chunked(model->adam, stream, weights, gradients, tlob_head_figures(model->head));
+    if (status == TLOB_OK)
+        tlob_head_set_samples(model->head, samples);
+    return status;
+}
+
+tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
+                            int64_t samples) {
+    tlob_status status = check_batch(model, stream, x, labels, samples, "tlob_model_step");
+    if (status != TLOB_OK)
+        return status;
+    return is_fused(model) ? step_fused(model, stream, x, labels, samples)
+                           : step_composed(model, stream, x, labels, samples);
 }
 
 tlob_status tlob_model_set_lr(tlob_model *model, tlob_stream *stream, float lr) {

@@ -77,3 +77,10 @@ tlob_status tlob_row_sum(tlob_stream *stream, int64_t m, int64_t n, const float 
     int code = space->kernels->row_sum(stream->cuda_stream, m, n, x, scale, tlob_floats(partial), out);
     return tlob_fail_cuda(space, code, "kernel row_sum");
 }
+
+tlob_status tlob_sum_chunks(tlob_stream *stream, tlob_chunked of, int64_t split, float *out, float *rest) {
+    const tlob_space *space = stream->ctx->space;
+    const tlob_sum_args args = {
+        .of = of, .split = split, .out = out, .rest = rest, .overlaps = stream->ctx->has_fused_code};
+    return tlob_fail_cuda(space, space->kernels->sum_chunks(stream->cuda_stream, &args), "kernel sum_chunks");
+}

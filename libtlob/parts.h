@@ -35,7 +35,7 @@ static inline tlob_status tlob_check_samples(int64_t samples, int64_t least, int
 /** A buffer of exactly a*b floats; ARGUMENT where that is more than an address space holds. */
 static inline tlob_status tlob_create_floats(tlob_context *ctx, int64_t a, int64_t b, const char *operation,
                                              tlob_buffer **buffer) {
-    int64_t count, bytes;
+    int64_t count = 0, bytes;
     if (!tlob_mul(a, b, &count) || !tlob_mul(count, (int64_t)sizeof(float), &bytes))
         return tlob_fail(TLOB_ERR_ARGUMENT, operation, "%" PRId64 " x %" PRId64 " floats are more than 2^63 bytes", a,
                          b);
@@ -75,8 +75,42 @@ tlob_status tlob_xavier(tlob_stream *stream, int64_t fan_in, int64_t fan_out, ui
 tlob_status tlob_attend_forward(tlob_stream *stream, const tlob_attend_args *args);
 tlob_status tlob_attend_backward(tlob_stream *stream, const tlob_attend_args *args);
 
+/** The sums to `out`, but those from `split` on to `rest`. */
+tlob_status tlob_sum_chunks(tlob_stream *stream, tlob_chunked of, int64_t split, float *out, float *rest);
+
 /** out[i] = scale * sum over j of x[i + j*m]; partial: tlob_row_sum_scratch(m, n) floats or more. */
 tlob_status tlob_row_sum(tlob_stream *stream, int64_t m, int64_t n, const float *x, float scale, tlob_buffer *partial,
                          float *out);
+
+/* --- a training step of few kernels (model.c), with arguments checked ------------------------------------------- */
+
+/** The plan that a block has: COMPOSED or FUSED. */
+tlob_block_plan tlob_block_plan_of(const tlob_block *block);
+
+/** tlob_block_backward without dx, of a block that has plan FUSED and seen samples, whose gradients stay in chunks. They
+ * lie in the block's memory until its next backward pass. */
+tlob_status tlob_block_backward_chunked(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
+                                        const float *dy, tlob_chunked *gradients);
+
+/** tlob_head_train whose gradients stay in chunks, with loss and hits behind them, in the head's memory until its next
+ * loss. The optimizer's t is advanced besides. */
+tlob_status tlob_head_train_chunked(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                                    const uint8_t *labels, int64_t samples, tlob_adam *adam, float *dy,
+                                    tlob_chunked *gradients);
+
+/** tlob_head_forward in a kernel of its own instead of a product: floats, whatever the compute mode. */
+tlob_status tlob_head_logits(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                             int64_t samples, float *logits);
+
+/** Where loss and hits, summed, are to go; and that they are those of so many samples now, which tlob_head_result needs. */
+float *tlob_head_figures(const tlob_head *head);
+void tlob_head_set_samples(tlob_head *head, int64_t samples);
+
+/** Where kernels that advance an optimizer find its state. */
+tlob_adam_state *tlob_adam_state_of(const tlob_adam *adam);
+
+/** tlob_adam_step of an optimizer that has been advanced, with gradients in two parts, and figures behind the second. */
+tlob_status tlob_adam_step_chunked(tlob_adam *adam, tlob_stream *stream, float *weights, const tlob_chunked part[2],
+                                   float *figures);
 
 #endif

@@ -1,4 +1,4 @@
-/* The registry of streams: one entry for each CUDA stream, with its lanes (vendor handles) and its workspace. */
+/* The registry of streams: one entry for each CUDA stream, with its lanes (vendor handles), workspace and scratch. */
 #include <stdlib.h>
 
 #include "libtlob/internal.h"
@@ -87,6 +87,28 @@ static tlob_status acquire(tlob_stream *stream) {
     return status;
 }
 
+tlob_status tlob_stream_need_scratch(tlob_stream *stream) {
+    static const char where[] = "scratch of a stream";
+    const tlob_context *ctx = stream->ctx;
+    const size_t bytes = (size_t)TLOB_SCRATCH_FLOATS * sizeof(float);
+    tlob_visit visit;
+    if (stream->scratch)
+        return TLOB_OK;
+    if (ctx->space->capturing(stream->cuda_stream))
+        return tlob_fail(TLOB_ERR_NOT_WARM, where,
+                         "the stream is being captured, and nothing that needs its scratch has run on it yet; run the "
+                         "product once before the capture, or give it to tlob_warm");
+    tlob_status status = tlob_enter_cold(ctx, &visit);
+    if (status != TLOB_OK)
+        return status;
+    int code = ctx->space->alloc(&stream->scratch, bytes);
+    tlob_leave_cold(ctx, &visit);
+    if (code == TLOB_CUDA_OUT_OF_MEMORY)
+        return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes of %s memory are not to be had", bytes,
+                         tlob_memory_name(ctx->space->memory));
+    return tlob_fail_cuda(ctx->space, code, "cudaMalloc (scratch of a stream)");
+}
+
 void tlob_stream_release(tlob_stream *stream) {
     tlob_context *ctx = stream->ctx;
     const tlob_space *space = ctx->space;
@@ -105,6 +127,8 @@ void tlob_stream_release(tlob_stream *stream) {
     }
     space->free(stream->workspace);
     stream->workspace = NULL;
+    space->free(stream->scratch);
+    stream->scratch = NULL;
     if (stream->owns_cuda_stream && stream->cuda_stream)
         space->stream_destroy(stream->cuda_stream);
     stream->cuda_stream = NULL;

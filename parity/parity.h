@@ -147,7 +147,8 @@ bool parity_run(tlob_stream *stream, tlob_stream *oracle, const char *backend, c
 /**
  * parity_run by `count` methods (at least 1), one after another, through tlob_gemm_run_as: the product alone, for cases
  * of gradient mode too. The first that does not pass ends it, and its result is told, else that of the last. UNSUPPORTED
- * is whatever refuses. On the host, SEPARATE has three times the bound: z is rounded before its epilogue.
+ * is whatever refuses. On the host, SEPARATE has three times the bound: z is rounded before its epilogue; and SPLIT has
+ * it twice: each piece is rounded before it is added.
  */
 bool parity_run_as(tlob_stream *stream, tlob_stream *oracle, const tlob_method *methods, int count,
                    const parity_case *c, tlob_compute compute, uint64_t seed, parity_result *result);

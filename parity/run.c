@@ -276,9 +276,12 @@ static void note_worst(run *r, const element *e, double ratio) {
     result->error = fabs((double)e->value - result->expected);
 }
 
-/* On the host, where a bound is no more than the roundings that there must be, a separate epilogue may add two. */
+/* On the host, where a bound is no more than the roundings that there must be, a separate epilogue may add two. Those
+ * of the pieces of a sum add up to one. */
 static double slack(const run *r, tlob_memory memory) {
-    return memory == TLOB_MEMORY_HOST && r->who.method && r->who.method->form == TLOB_FORM_SEPARATE ? 3 : 1;
+    if (memory != TLOB_MEMORY_HOST || !r->who.method)
+        return 1;
+    return r->who.method->form == TLOB_FORM_SEPARATE ? 3 : r->who.method->form == TLOB_FORM_SPLIT ? 2 : 1;
 }
 
 /* Keeps the worst element; false, and the verdict, where one is wrong beyond measure. */

@@ -51,6 +51,7 @@ class Case:
     wanted: list
     dy: object
     calls: int = 20
+    modes: tuple = ("eager", "compile", "graph")
 
 
 def works_of(torch, case, function):
@@ -117,8 +118,16 @@ def time_case(torch, case, mode, options):
 
 
 def report(row):
-    cells = ("%10.2f [%.2f %.2f]" % row[work] if isinstance(row[work], tuple) else row[work] for work in WORKS)
+    cells = ["%10.2f [%.2f %.2f]" % row[work] if isinstance(row[work], tuple) else row[work] for work in WORKS]
+    cells += ["%6.2f" % row["over_" + work] for work in WORKS if "over_" + work in row]
     print("%-12s %7d  %-7s  %s" % (row["what"], row["n"], row["mode"], "  ".join(cells)), flush=True)
+
+
+def hold_against(row, tlob):
+    """Adds the ratios to libtlob's graphs: tlob[n][work] are their medians."""
+    for work in WORKS:
+        if isinstance(row[work], tuple) and row["n"] in tlob:
+            row["over_" + work] = row[work][0] / tlob[row["n"]][work]
 
 
 def begin(torch, options):
@@ -132,18 +141,20 @@ def begin(torch, options):
     return versions
 
 
-def run(torch, options, make_cases):
-    """Times what make_cases() yields, prints, and returns the exit status."""
+def run(torch, options, make_cases, tlob=None):
+    """Times what make_cases() yields, prints, and returns the exit status. tlob: as of hold_against."""
     versions = begin(torch, options)
     if not options.json:
-        print("%-12s %7s  %-7s  forward, then forward and backward: median [quartiles] in us" % ("what", "N", "mode"))
+        print("%-12s %7s  %-7s  forward, then forward and backward: median [quartiles] in us%s" % (
+            "what", "N", "mode", "  ratios to libtlob's graphs" if tlob else ""))
     rows = []
     wanted = options.cases.split(",") if options.cases else None
     for case in make_cases():
         if wanted and case.name not in wanted:
             continue
-        for mode in ("eager", "compile", "graph"):
+        for mode in case.modes:
             rows.append(time_case(torch, case, mode, options))
+            hold_against(rows[-1], tlob or {})
             if not options.json:
                 report(rows[-1])
     if options.json:

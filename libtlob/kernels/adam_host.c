@@ -2,19 +2,44 @@
 
 #include "libtlob/kernels/table.h"
 
+/* 1 - beta^t. */
+static double correction(float beta, int64_t t) {
+    return 1.0 - pow(beta, (double)t);
+}
+
+static void update(const tlob_adam_args *x, int64_t i, double g) {
+    const tlob_adam_state *s = x->state;
+    const double m_scale = correction(s->beta1, s->t), v_scale = correction(s->beta2, s->t);
+    double m = (double)s->beta1 * x->m[i] + (1.0 - s->beta1) * g;
+    double v = (double)s->beta2 * x->v[i] + (1.0 - s->beta2) * g * g;
+    x->m[i] = (float)m;
+    x->v[i] = (float)v;
+    x->w[i] = (float)(x->w[i] - s->lr * (m / m_scale) / (sqrt(v / v_scale) + s->eps));
+}
+
 int tlob_host_adam(struct CUstream_st *stream, const tlob_adam_args *args) {
-    tlob_adam_state *s = args->state;
     (void)stream;
-    s->t += 1;
-    s->correction1 = (float)(1.0 - pow(s->beta1, (double)s->t));
-    s->correction2 = (float)(1.0 - pow(s->beta2, (double)s->t));
-    for (int64_t i = 0; i < args->count; i++) {
-        double g = args->g[i];
-        double m = (double)s->beta1 * args->m[i] + (1.0 - s->beta1) * g;
-        double v = (double)s->beta2 * args->v[i] + (1.0 - s->beta2) * g * g;
-        args->m[i] = (float)m;
-        args->v[i] = (float)v;
-        args->w[i] = (float)(args->w[i] - s->lr * (m / s->correction1) / (sqrt(v / s->correction2) + s->eps));
+    args->state->t += 1;
+    for (int64_t i = 0; i < args->count; i++)
+        update(args, i, args->g[i]);
+    return 0;
+}
+
+int tlob_host_adam_chunked(struct CUstream_st *stream, const tlob_adam_chunked_args *args) {
+    const tlob_adam_args *x = &args->adam;
+    (void)stream;
+    for (int p = 0; p < 2; p++) {
+        const tlob_chunked *of = &args->part[p];
+        for (int64_t i = 0; i < of->count; i++) {
+            const int64_t at = i + (p ? args->part[0].count : 0);
+            double sum = 0.0;
+            for (int64_t chunk = 0; chunk < of->chunks; chunk++)
+                sum += of->partial[i + of->count * chunk];
+            if (at < x->count)
+                update(x, at, sum);
+            else
+                args->figures[at - x->count] = (float)sum;
+        }
     }
     return 0;
 }

@@ -366,13 +366,6 @@ static __global__ void __launch_bounds__(THREADS, Kernel::blocks(D, FP32)) atten
 
 /* --- launches --------------------------------------------------------------------------------------------------- */
 
-/** The error of a call of the runtime, which is not left behind for others to find. */
-static int taken(cudaError_t code) {
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return (int)code;
-}
-
 template <class Kernel, int D, bool FP32> static int run(struct CUstream_st *stream, const tlob_attend_args *x) {
     constexpr int WALK = Kernel::walk(D, FP32);
     constexpr int own = Kernel::own_floats(D) * (int)sizeof(float);

@@ -195,42 +195,4 @@ static inline bool fours_fit(const tlob_block_fused_args *x) {
     return ((uintptr_t)x->weights | (uintptr_t)x->x | (uintptr_t)x->y | (uintptr_t)x->dy | (uintptr_t)x->dx) % 16 == 0;
 }
 
-/**
- * First in every kernel: the next one may be started, up to this line, while this one runs, and this one goes on when
- * what it depends on has ended and can be seen. Half a microsecond between two of them is saved that way. What is read
- * then may have been written since this kernel was started: it is not read through the read-only cache (__ldg).
- */
-static inline __device__ void wait_for_kernel_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/** dweights = the sum of partial over chunks, in their order (block_fused_backward.cu). */
-int tlob_block_fused_sum(struct CUstream_st *stream, const tlob_block_fused_args *x, int chunks, int weights);
-
-/** The error of a call of the runtime, which is not left behind for others to find. */
-static inline int taken(cudaError_t code) {
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return (int)code;
-}
-
-template <class... Params, class... Args>
-static int launch_fused(struct CUstream_st *stream, const tlob_block_fused_args *x, int64_t blocks, int64_t threads,
-                        int bytes, void (*kernel)(Params...), Args... args) {
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = (size_t)bytes;
-    config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = x->overlaps ? 1 : 0;
-    return taken(cudaLaunchKernelEx(&config, kernel, args...));
-}
-
 #endif

@@ -39,36 +39,9 @@ typedef struct tlob_block_fused_args {
     float *y;               /**< forward: [d_out, N] */
     float *focus;           /**< forward: [tlob_block_fused_focus] sums of rows' largest P; NULL: not wanted */
     const float *dy;        /**< backward: [d_out, N] */
-    float *partial;         /**< backward: as many floats as weights for each chunk */
-    float *dweights;        /**< backward: as the weights, or NULL */
-    float *dx;              /**< backward: [d_in, N], or NULL; not NULL where dweights is */
+    float *partial;         /**< backward: [weights, chunks] sums of the weights' gradients; NULL: none are wanted */
+    float *dx;              /**< backward: [d_in, N], or NULL; not NULL where partial is */
 } tlob_block_fused_args;
-
-/** Columns that a warp takes at once: the rows of an mma. */
-#define TLOB_BLOCK_FUSED_TILE 16
-
-static inline int64_t tlob_block_fused_tiles(int64_t columns) {
-    return (columns - 1) / TLOB_BLOCK_FUSED_TILE + 1;
-}
-
-/** Chunks at most: one for each multiprocessor of an H200, and few enough to add up in a microsecond or two. */
-#define TLOB_BLOCK_FUSED_CHUNKS 132
-
-/** Tiles of a chunk at least, and what their number is a multiple of: one for each scheduler of a multiprocessor. */
-#define TLOB_BLOCK_FUSED_FEW 4
-
-/**
- * Tiles of a chunk. Weight gradients are summed within chunks, in the order of warps and tiles, and then over chunks in
- * their order. Chunks depend on N alone, so that no device and no grid sums differently.
- */
-static inline int64_t tlob_block_fused_chunk(int64_t columns) {
-    const int64_t fours = TLOB_BLOCK_FUSED_FEW * TLOB_BLOCK_FUSED_CHUNKS;
-    return ((tlob_block_fused_tiles(columns) - 1) / fours + 1) * TLOB_BLOCK_FUSED_FEW;
-}
-
-static inline int64_t tlob_block_fused_chunks(int64_t columns) {
-    return (tlob_block_fused_tiles(columns) - 1) / tlob_block_fused_chunk(columns) + 1;
-}
 
 /** Whether a shape has kernels of its own. */
 static inline bool tlob_block_fused_listed(const tlob_block_shape *s) {
@@ -77,24 +50,35 @@ static inline bool tlob_block_fused_listed(const tlob_block_shape *s) {
 #undef TLOB_BLOCK_FUSED_IS
 }
 
-/** How many sums of the largest P of rows of softmax there are: one for each tile, or, for a shape that has no kernels
- *  of its own, for each row. */
+/** The rows of an mma: columns that a warp takes at once. */
+#define TLOB_BLOCK_FUSED_TILE 16
+
+/** Columns of a tile, of N >= 1: those of an mma, or, along the time axis, of whole samples. */
+static inline int64_t tlob_block_fused_tile(const tlob_block_shape *s) {
+    if (s->axis == TLOB_AXIS_FEATURE)
+        return TLOB_BLOCK_FUSED_TILE;
+    return s->seq < 32 ? 32 / s->seq * s->seq : s->seq;
+}
+
+static inline int64_t tlob_block_fused_tiles(const tlob_block_shape *s, int64_t columns) {
+    return (columns - 1) / tlob_block_fused_tile(s) + 1;
+}
+
+/**
+ * Weight gradients are summed within chunks (chunks.h) of tiles, in a fixed order of tiles. There is a chunk for each
+ * multiprocessor of an H200 at most, and few enough to add up in a microsecond or two. One has a tile at least, or,
+ * where the shape has kernels of its own, which give a tile to a warp, one for each scheduler of a multiprocessor.
+ */
+#define TLOB_BLOCK_FUSED_MOST 132
+
+static inline int64_t tlob_block_fused_unit(const tlob_block_shape *s) {
+    return tlob_block_fused_listed(s) ? 4 : 1;
+}
+
+/** How many sums of rows' largest P a forward pass stores: one for each tile, or, where the shape has no kernels of its
+ *  own, one for each row. */
 static inline int64_t tlob_block_fused_focus(const tlob_block_shape *s, int64_t columns) {
-    return tlob_block_fused_listed(s) ? tlob_block_fused_tiles(columns) : columns * (s->d_out / s->head_dim);
-}
-
-/** Columns of a tile of a shape that has no kernels of its own: whole samples along the time axis. */
-static inline int tlob_block_fused_any_columns(const tlob_block_shape *s) {
-    const int seq = (int)s->seq;
-    return s->axis == TLOB_AXIS_FEATURE ? TLOB_BLOCK_FUSED_TILE : seq < 32 ? 32 / seq * seq : seq;
-}
-
-/** The most chunks that `columns` or fewer have. */
-static inline int64_t tlob_block_fused_chunks_most(const tlob_block_shape *s, int64_t columns) {
-    const int64_t chunks = tlob_block_fused_listed(s)
-                               ? (tlob_block_fused_tiles(columns) - 1) / TLOB_BLOCK_FUSED_FEW + 1
-                               : (columns - 1) / tlob_block_fused_any_columns(s) + 1;
-    return chunks < TLOB_BLOCK_FUSED_CHUNKS ? chunks : TLOB_BLOCK_FUSED_CHUNKS;
+    return tlob_block_fused_listed(s) ? tlob_block_fused_tiles(s, columns) : columns * (s->d_out / s->head_dim);
 }
 
 /** NULL, or why the kernels do not cover a (valid) shape. A pure function; static storage. */

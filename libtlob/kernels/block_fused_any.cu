@@ -1,9 +1,10 @@
-#include "libtlob/kernels/block_fused_any.cuh"
-
 #include "libtlob/kernels/block_fused.cuh"
+#include "libtlob/kernels/block_fused_any.cuh"
+#include "libtlob/kernels/chunks.h"
 
-#define THREADS 128
+#define THREADS 256
 #define WARPS   (THREADS / 32)
+#define ROOM    (146 * 1024) /* bytes of shared memory: the most that a shape takes, 128 tokens of 32 in a backward pass */
 
 /*
  * The fused block for every shape that tlob_block_fused_obstacle lets pass, at sizes known at run time but for
@@ -13,9 +14,9 @@
  * Products are those of tensor cores, 16 x 8 at a time by one warp; a thread attends for one token at a time.
  */
 
-/** How a shape is cut. Columns of a tile past the last `used` ones are 0 in every array. */
+/** How a shape is cut. */
 struct any_tiling {
-    int d_in, d_out, columns, used; /* columns of a tile: a multiple of 16, and how many of them hold samples */
+    int d_in, d_out, columns, used; /* columns of a tile: a multiple of 16, and how many of them are for samples */
     int width, slices, ld, ld_o;    /* rows of a slice; floats from column to column of a slice, and of all of O */
     int groups, tokens, heads;      /* of a tile's slice: groups that attend, of `tokens` each; heads of a slice */
     int seq;                        /* along the time axis; 0 along the feature axis */
@@ -27,7 +28,7 @@ static any_tiling tiling_of(const tlob_block_fused_args *x) {
     any_tiling t = {};
     t.d_in = (int)x->shape.d_in;
     t.d_out = (int)x->shape.d_out;
-    t.columns = t.used = tlob_block_fused_any_columns(&x->shape);
+    t.columns = t.used = (int)tlob_block_fused_tile(&x->shape);
     t.width = t.d_out;
     t.groups = t.used;
     t.tokens = t.d_out / head;
@@ -42,8 +43,8 @@ static any_tiling tiling_of(const tlob_block_fused_args *x) {
     t.slices = t.d_out / t.width;
     t.ld = t.width + 4;
     t.ld_o = t.d_out + 4;
-    t.tiles = (x->columns - 1) / t.used + 1;
-    t.chunk = (t.tiles - 1) / TLOB_BLOCK_FUSED_CHUNKS + 1;
+    t.tiles = tlob_block_fused_tiles(&x->shape, x->columns);
+    t.chunk = tlob_chunk_length(t.tiles, tlob_block_fused_unit(&x->shape), TLOB_BLOCK_FUSED_MOST);
     return t;
 }
 
@@ -86,7 +87,8 @@ template <class Use> static __device__ void any_corners(int rows, int columns, U
         use(i % down * 16, i / down * 8);
 }
 
-/** What a block of threads looks at: its tile, and the slice of it. */
+/** What a block of threads looks at: its tile, and the slice of it. Columns that do not exist are 0 in X and dY; what
+ *  they give in shared memory may be anything, and is not to be read in a product over columns. */
 struct any_place {
     const any_tiling &t;
     const tlob_block_fused_args &a;
@@ -242,6 +244,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     float *const q = (float *)shared, *const k = q + t.columns * t.ld, *const v = k + t.columns * t.ld;
     float *const o = v + t.columns * t.ld;
     wait_for_kernel_before();
+    let_next_start(); /* behind the wait: the backward pass counts on it */
     for (int64_t tile = blockIdx.x; tile < t.tiles; tile += gridDim.x) {
         any_place p = {t, a, tile * t.used, 0, 0};
         p.count = (int)(a.columns - p.first < t.used ? a.columns - p.first : t.used);
@@ -261,7 +264,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         any_corners(t.columns, t.d_out, [&](int column, int r) {
             float c[4];
             any_product<FP32>(
-                c, t.d_out / 8, [&](int i, int k) { return column + i < t.used ? o[(column + i) * t.ld_o + k] : 0.0f; },
+                c, t.d_out / 8, [&](int i, int k) { return o[(column + i) * t.ld_o + k]; },
                 [&](int k, int j) { return p.out(r + j, k); });
             any_elements(column, r, [&](int i, int col, int row) {
                 if (col < p.count)
@@ -301,7 +304,8 @@ static int any_backward_floats(const any_tiling &t) {
     return 8 * t.columns * t.ld + 3 * t.groups * t.tokens;
 }
 
-/** O and dQ, and the statistics: a thread for each query. */
+/** O and dQ, and the statistics: a thread for each query, which leaves Q times `scale`, so that scores have the same bits
+ *  when they are computed again. */
 template <int D>
 static __device__ void any_queries(const any_tiling &t, const any_slices &s, float scale, float root) {
     any_tokens(t, [&](int group, int token, int row) {
@@ -316,6 +320,7 @@ static __device__ void any_queries(const any_tiling &t, const any_slices &s, flo
             const float p = any_weight(q.dot(k), max) * inv_sum;
             dq.add(p * (d_o.dot(any_vector<D>(s.v + at.of(j))) - dot), k);
         }
+        q.put(s.q + at.of(token));
         o.put(s.o + at.of(token));
         dq.put(s.dq + at.of(token), root);
         s.max[row] = max;
@@ -324,12 +329,11 @@ static __device__ void any_queries(const any_tiling &t, const any_slices &s, flo
     });
 }
 
-/** dK and dV: a thread for each key. */
-template <int D>
-static __device__ void any_keys(const any_tiling &t, const any_slices &s, float scale, float root) {
+/** dK and dV: a thread for each key. unscale: 1 / (sqrt(head_dim) times what Q was multiplied by). */
+template <int D> static __device__ void any_keys(const any_tiling &t, const any_slices &s, float unscale) {
     any_tokens(t, [&](int group, int token, int) {
         const any_group at(t, group, t.ld, D);
-        const any_vector<D> k(s.k + at.of(token), scale), v(s.v + at.of(token));
+        const any_vector<D> k(s.k + at.of(token)), v(s.v + at.of(token));
         any_vector<D> dk, dv;
         for (int i = 0; i < t.tokens; i++) {
             const any_vector<D> q(s.q + at.of(i)), d_o(s.d_o + at.of(i));
@@ -338,7 +342,7 @@ static __device__ void any_keys(const any_tiling &t, const any_slices &s, float 
             dv.add(p, d_o);
             dk.add(p * (d_o.dot(v) - s.dot[row]), q);
         }
-        dk.put(s.dk + at.of(token), root);
+        dk.put(s.dk + at.of(token), unscale);
         dv.put(s.dv + at.of(token));
     });
 }
@@ -354,7 +358,8 @@ static __device__ void any_add_weights(const any_place &p, const any_slices &s, 
         any_corners(t.width, t.d_in, [&](int r, int in) {
             float c[4];
             any_product<FP32>(
-                c, t.columns / 8, [&](int i, int k) { return r + i < t.width ? d[k * t.ld + r + i] : 0.0f; },
+                c, t.columns / 8,
+                [&](int i, int k) { return k < p.count && r + i < t.width ? d[k * t.ld + r + i] : 0.0f; },
                 [&](int k, int j) { return p.x(k, in + j); });
             any_elements(r, in, [&](int i, int row, int column) {
                 if (row < t.width)
@@ -366,7 +371,7 @@ static __device__ void any_add_weights(const any_place &p, const any_slices &s, 
         float c[4];
         any_product<FP32>(
             c, t.columns / 8, [&](int i, int k) { return r + i < t.d_out ? p.dy(k, r + i) : 0.0f; },
-            [&](int k, int j) { return s.o[k * t.ld + in + j]; });
+            [&](int k, int j) { return k < p.count ? s.o[k * t.ld + in + j] : 0.0f; });
         any_elements(r, in, [&](int i, int row, int column) {
             if (row < t.d_out)
                 take(sums + 3 * t.d_out * t.d_in + row + t.d_out * (p.row + column), c[i]);
@@ -392,18 +397,17 @@ template <bool FP32> static __device__ void any_add_dx(const any_place &p, const
     });
 }
 
-/** One block of threads for each chunk. scale: log2(e) / sqrt(head_dim), root: 1 / sqrt(head_dim). */
+/** One block of threads for each chunk. scale: log2(e) / sqrt(head_dim), root: 1 / sqrt(head_dim), unscale: ln 2. */
 template <int D, bool FP32>
-static __global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 1)
     block_fused_any_backward(const __grid_constant__ tlob_block_fused_args a, const __grid_constant__ any_tiling t,
-                             float *sums_to, float scale, float root) {
+                             float scale, float root, float unscale) {
 #if __CUDA_ARCH__ >= TLOB_MMA_ARCH
     extern __shared__ float4 shared[];
     const any_slices s(t, (float *)shared);
-    for (int i = threadIdx.x; i < 8 * t.columns * t.ld; i += THREADS)
-        ((float *)shared)[i] = 0.0f; /* what is not of a sample must not count in a product over columns */
+    let_next_start();
     wait_for_kernel_before();
-    float *sums = sums_to + blockIdx.x * (int64_t)(3 * t.d_out * t.d_in + t.d_out * t.d_out);
+    float *sums = a.partial + blockIdx.x * (int64_t)(3 * t.d_out * t.d_in + t.d_out * t.d_out);
     const int64_t from = blockIdx.x * t.chunk, to = from + t.chunk < t.tiles ? from + t.chunk : t.tiles;
     for (int64_t tile = from; tile < to; tile++) {
         any_place p = {t, a, tile * t.used, 0, 0};
@@ -421,9 +425,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
             __syncthreads();
             any_queries<D>(t, s, scale, root);
             __syncthreads();
-            any_keys<D>(t, s, scale, root);
+            any_keys<D>(t, s, unscale);
             __syncthreads();
-            if (a.dweights)
+            if (a.partial)
                 any_add_weights<FP32>(p, s, sums, tile == from);
             if (a.dx)
                 any_add_dx<FP32>(p, s);
@@ -436,12 +440,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 /* --- launches --------------------------------------------------------------------------------------------------- */
 
+static int any_forward_floats(const any_tiling &t) {
+    return t.columns * (3 * t.ld + t.ld_o);
+}
+
+/** All shapes have one kernel between them, and so one limit of its shared memory: two threads that set it to what each
+ *  needs would undo each other's. */
 template <class... Params, class... Args>
 static int start(struct CUstream_st *stream, const tlob_block_fused_args *x, int64_t blocks, int floats,
                  void (*kernel)(Params...), Args... args) {
-    const int bytes = floats * (int)sizeof(float);
-    int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    return code ? code : launch_fused(stream, blocks, THREADS, bytes, kernel, args...);
+    const int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ROOM));
+    return code ? code
+                : launch_overlapping(stream, x->overlaps, blocks, THREADS, floats * (int)sizeof(float), kernel,
+                                     args...);
 }
 
 /** use(the kernel's head_dim and compute mode as template arguments) */
@@ -462,18 +473,15 @@ static int start(struct CUstream_st *stream, const tlob_block_fused_args *x, int
 template <int D, bool FP32> static int run_forward(struct CUstream_st *stream, const tlob_block_fused_args *x) {
     const any_tiling t = tiling_of(x);
     const int64_t most = 8 * (int64_t)x->multiprocessors;
-    return start(stream, x, t.tiles < most ? t.tiles : most, t.columns * (3 * t.ld + t.ld_o),
-                 block_fused_any_forward<D, FP32>, *x, t, (float)fused_scale(D));
+    return start(stream, x, t.tiles < most ? t.tiles : most, any_forward_floats(t), block_fused_any_forward<D, FP32>,
+                 *x, t, (float)fused_scale(D));
 }
 
 template <int D, bool FP32> static int run_backward(struct CUstream_st *stream, const tlob_block_fused_args *x) {
     const any_tiling t = tiling_of(x);
-    const int64_t chunks = (t.tiles - 1) / t.chunk + 1;
-    const int weights = 3 * t.d_out * t.d_in + t.d_out * t.d_out;
-    const int code = start(stream, x, chunks, any_backward_floats(t), block_fused_any_backward<D, FP32>, *x, t,
-                           chunks == 1 ? x->dweights : x->partial, (float)fused_scale(D),
-                           (float)(1.0 / sqrt((double)D)));
-    return code || !x->dweights || chunks == 1 ? code : tlob_block_fused_sum(stream, x, (int)chunks, weights);
+    const double root = 1.0 / sqrt((double)D);
+    return start(stream, x, (t.tiles - 1) / t.chunk + 1, any_backward_floats(t), block_fused_any_backward<D, FP32>, *x,
+                 t, (float)fused_scale(D), (float)root, (float)(root / fused_scale(D)));
 }
 
 int tlob_block_fused_any_forward(struct CUstream_st *stream, const tlob_block_fused_args *args) {
@@ -485,19 +493,10 @@ int tlob_block_fused_any_backward(struct CUstream_st *stream, const tlob_block_f
 }
 
 template <int... D> static int load_heads() {
-    int code = load(block_fused_any_forward<D, true>..., block_fused_any_forward<D, false>...);
+    const int code = load(block_fused_any_forward<D, true>..., block_fused_any_forward<D, false>...);
     return code ? code : load(block_fused_any_backward<D, true>..., block_fused_any_backward<D, false>...);
 }
 
 int tlob_block_fused_any_load() {
     return load_heads<4, 8, 16, 32>();
-}
-
-/* Code for what came before sm_90 does not wait for the kernel before it, whatever device it runs on. */
-extern "C" bool tlob_cuda_block_fused_has_code(void) {
-    cudaFuncAttributes compiled;
-    if (cudaFuncGetAttributes(&compiled, block_fused_any_forward<4, false>) == cudaSuccess)
-        return compiled.ptxVersion >= 90;
-    cudaGetLastError();
-    return false; /* the launch will say what is wrong */
 }

@@ -1,5 +1,6 @@
 #include "libtlob/kernels/block_fused.cuh"
 #include "libtlob/kernels/block_fused_any.cuh"
+#include "libtlob/kernels/chunks.h"
 
 /** Warps of a block of threads, which take the tiles of a chunk in turn: as many as have registers for their sums. */
 static constexpr __host__ __device__ int warps_of(bool fp32) {
@@ -491,10 +492,9 @@ static __device__ void store_sums(fused_sums<S> &sums, float *shared, int room, 
 /** One block of threads for each chunk. scale: log2(e) / sqrt(head_dim), root: 1 / sqrt(head_dim). */
 template <class S, bool FP32, bool DW, bool DX, bool VEC>
 static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
-    block_fused_backward(const __grid_constant__ tlob_block_fused_args a, float *sums_to, int64_t chunk, float scale,
-                         float root) {
+    block_fused_backward(const __grid_constant__ tlob_block_fused_args a, int64_t chunk, float scale, float root) {
 #if __CUDA_ARCH__ >= TLOB_MMA_ARCH
-    wait_for_kernel_before();
+    let_next_start();
     typedef fused_operands<S, DX> operands;
     typedef fused_room<S, DW> room;
     constexpr int WARPS = warps_of(FP32);
@@ -511,9 +511,10 @@ static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
     fused_sums<S> sums;
     if (DW)
         sums.each([](float &sum, int) { sum = 0.0f; });
+    operands::template fill<FP32, WARPS>(w, a.weights); /* they have been there since the forward pass */
+    wait_for_kernel_before();
     if (column < columns)
         fetch(column, own);
-    operands::template fill<FP32, WARPS>(w, a.weights);
     __syncthreads();
 
     for (; column < columns; column += WARPS * TILE) {
@@ -537,66 +538,34 @@ static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
     }
     if (DW) {
         __syncwarp(); /* the tiles have been read, and their place is the sums' now */
-        store_sums<S, WARPS>(sums, warps, room::size, chunk, sums_to + blockIdx.x * (int64_t)S::weights);
+        store_sums<S, WARPS>(sums, warps, room::size, chunk, a.partial + blockIdx.x * (int64_t)S::weights);
     }
 #else
     __trap(); /* block.c sends nothing here */
 #endif
 }
 
-/* --- sums over chunks ------------------------------------------------------------------------------------------- */
-
-#define SUM_WEIGHTS 32
-#define SUM_LANES   16
-
-/** dweights[i] = sum of partial[i + weights*chunk] over chunks: lanes walk through them, and meet in a tree. */
-static __global__ void __launch_bounds__(SUM_WEIGHTS *SUM_LANES)
-    block_fused_sum(const float *partial, int chunks, int weights, float *dweights) {
-    __shared__ float sums[SUM_LANES][SUM_WEIGHTS];
-    wait_for_kernel_before();
-    const int i = blockIdx.x * SUM_WEIGHTS + threadIdx.x % SUM_WEIGHTS, lane = threadIdx.x / SUM_WEIGHTS;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int chunk = lane; i < weights && chunk < chunks; chunk += SUM_LANES)
-        sum += partial[i + (int64_t)weights * chunk];
-    sums[lane][threadIdx.x % SUM_WEIGHTS] = sum;
-    for (int half = SUM_LANES / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (lane < half)
-            sums[lane][threadIdx.x % SUM_WEIGHTS] += sums[lane + half][threadIdx.x % SUM_WEIGHTS];
-    }
-    if (lane == 0 && i < weights)
-        dweights[i] = sums[0][threadIdx.x];
-}
-
-int tlob_block_fused_sum(struct CUstream_st *stream, const tlob_block_fused_args *x, int chunks, int weights) {
-    return launch_fused(stream, x, (weights - 1) / SUM_WEIGHTS + 1, SUM_WEIGHTS * SUM_LANES, 0, block_fused_sum,
-                        (const float *)x->partial, chunks, weights, x->dweights);
-}
-
 /* --- launches --------------------------------------------------------------------------------------------------- */
 
 template <class S, bool FP32, bool DW, bool DX, bool VEC>
 static int run(struct CUstream_st *stream, const tlob_block_fused_args *x) {
-    const int64_t chunks = tlob_block_fused_chunks(x->columns);
+    const int64_t tiles = tlob_block_fused_tiles(&x->shape, x->columns), unit = tlob_block_fused_unit(&x->shape);
     const double root = 1.0 / sqrt((double)S::head_dim);
     constexpr int bytes = (fused_operands<S, DX>::size + warps_of(FP32) * fused_room<S, DW>::size) * (int)sizeof(float);
     static_assert(bytes <= 227 * 1024 && S::d_out <= S::d_in, "room in shared memory; and W_O is no larger than W_Q");
     auto kernel = block_fused_backward<S, FP32, DW, DX, VEC>;
-    int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    const int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     if (code)
         return code;
-    code = launch_fused(stream, x, chunks, 32 * warps_of(FP32), bytes, kernel, *x,
-                        chunks == 1 ? x->dweights : x->partial, tlob_block_fused_chunk(x->columns),
-                        (float)fused_scale(S::head_dim), (float)root);
-    if (code || !DW || chunks == 1)
-        return code;
-    return tlob_block_fused_sum(stream, x, (int)chunks, S::weights);
+    return launch_overlapping(stream, x->overlaps, tlob_chunk_count(tiles, unit, TLOB_BLOCK_FUSED_MOST),
+                              32 * warps_of(FP32), bytes, kernel, *x,
+                              tlob_chunk_length(tiles, unit, TLOB_BLOCK_FUSED_MOST), (float)fused_scale(S::head_dim),
+                              (float)root);
 }
 
 template <class S, bool FP32, bool VEC>
 static int run_wanted(struct CUstream_st *stream, const tlob_block_fused_args *x) {
-    if (!x->dweights)
+    if (!x->partial)
         return run<S, FP32, false, true, VEC>(stream, x);
     return x->dx ? run<S, FP32, true, true, VEC>(stream, x) : run<S, FP32, true, false, VEC>(stream, x);
 }
@@ -634,13 +603,12 @@ extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const 
 
 extern "C" bool tlob_cuda_block_fused_has_code(void) {
     cudaFuncAttributes compiled;
-    return taken(cudaFuncGetAttributes(&compiled, block_fused_sum)) == 0 && compiled.ptxVersion >= 90;
+    auto any = block_fused_backward<fused_shape<32, 16, 4>, false, true, false, true>;
+    return taken(cudaFuncGetAttributes(&compiled, any)) == 0 && compiled.ptxVersion >= 90;
 }
 
 extern "C" int tlob_cuda_load_block_fused_backward(void) {
-    int code = load(block_fused_sum);
-    if (code == 0)
-        code = tlob_block_fused_any_load();
+    int code = tlob_block_fused_any_load();
 #define LOAD(in, out, head)                                                                                            \
     if (code == 0)                                                                                                     \
         code = load_shape<fused_shape<in, out, head>>();

@@ -81,6 +81,7 @@ static __global__ void __launch_bounds__(32 * WARPS, blocks_at_once<S>(FP32))
     block_fused_forward(tlob_block_fused_args a, float scale) {
 #if __CUDA_ARCH__ >= TLOB_MMA_ARCH
     wait_for_kernel_before();
+    let_next_start(); /* behind the wait: the backward pass counts on it */
     const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32) * TILE;
     int64_t column = ((int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * TILE + quad_of_lane();
     float x[2][S::own_in];
@@ -143,8 +144,8 @@ template <class S, bool FP32, bool VEC> static int run(struct CUstream_st *strea
     const int most = x->multiprocessors * blocks_at_once<S>(FP32);
     const int64_t wanted = tiles / x->multiprocessors, warps = wanted < 1 ? 1 : wanted > WARPS ? WARPS : wanted;
     const int64_t blocks = (tiles - 1) / warps + 1;
-    return launch_fused(stream, x, blocks < most ? blocks : most, 32 * warps, 0, block_fused_forward<S, FP32, VEC>, *x,
-                        (float)fused_scale(S::head_dim));
+    return launch_overlapping(stream, x->overlaps, blocks < most ? blocks : most, 32 * warps, 0,
+                              block_fused_forward<S, FP32, VEC>, *x, (float)fused_scale(S::head_dim));
 }
 
 template <class S> static int run_shape(struct CUstream_st *stream, const tlob_block_fused_args *x) {

@@ -1,32 +1,23 @@
-#include <math.h>
-
+#include "libtlob/kernels/chunks.h"
+#include "libtlob/kernels/cross_entropy_host.h"
 #include "libtlob/kernels/table.h"
 
-static void one_sample(const tlob_xent_args *x, int64_t i) {
-    const float *z = x->logits + 3 * i;
-    int label = x->labels[i], best = 0;
-    double shifted[3], e[3], sum = 0.0;
-    for (int c = 1; c < 3; c++) {
-        if (z[c] > z[best])
-            best = c;
-    }
-    for (int c = 0; c < 3; c++) {
-        shifted[c] = z[c] == z[best] ? 0.0 : (double)z[c] - z[best];
-        e[c] = exp(shifted[c]);
-        sum += e[c];
-    }
-    double loss = label < 3 ? log(sum) - shifted[label] : (double)NAN;
-    x->figures[2 * i] = (float)loss;
-    x->figures[2 * i + 1] = label == best && !isnan(loss) ? 1.0f : 0.0f;
-    for (int c = 0; c < 3 && x->dlogits; c++) {
-        double slope = (e[c] / sum - (c == label ? 1.0 : 0.0)) / (double)x->samples;
-        x->dlogits[3 * i + c] = label < 3 ? (float)slope : NAN;
-    }
-}
-
 int tlob_host_cross_entropy(struct CUstream_st *stream, const tlob_xent_args *args) {
+    const int64_t length = tlob_chunk_length(args->samples, TLOB_XENT_UNIT, TLOB_XENT_MOST);
+    float *to = args->partial;
     (void)stream;
-    for (int64_t i = 0; i < args->samples; i++)
-        one_sample(args, i);
+    for (int64_t first = 0; first < args->samples; first += length, to += 5) {
+        const int64_t end = first + length < args->samples ? first + length : args->samples;
+        double sums[5] = {0};
+        for (int64_t i = first; i < end; i++) {
+            const float *at = args->logits + 3 * i;
+            double slope[3];
+            tlob_xent_sample((double[3]){at[0], at[1], at[2]}, args->labels[i], args->samples, slope, sums);
+            for (int c = 0; c < 3 && args->dlogits; c++)
+                args->dlogits[3 * i + c] = (float)slope[c];
+        }
+        for (int i = 0; i < 5; i++)
+            *(length < args->samples ? &to[i] : i < 3 ? &args->dbias[i] : &args->figures[i - 3]) = (float)sums[i];
+    }
     return 0;
 }

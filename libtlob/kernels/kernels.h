@@ -28,6 +28,16 @@ typedef struct tlob_affine_args {
     float *d;
 } tlob_affine_args;
 
+/** D = beta * C + the sum of `pieces` matrices, m x n each; beta 0: C is not read; D may be C. */
+typedef struct tlob_add_pieces_args {
+    int64_t m, n, ld;       /**< ld: of C and D */
+    int64_t pieces;         /**< pieces*m*n is at most 2^20 */
+    float beta;
+    const float *piece;     /**< [pieces*m*n] the matrices, packed, one after the other */
+    const float *c;
+    float *d;
+} tlob_add_pieces_args;
+
 /**
  * The rest of an epilogue on D = z without bias (tlob_epilogue has the formulas): bias, activation, mask or derivative
  * in place, aux, and bgrad. Sizes, strides and the epilogue are those of `gemm`. BGRADA and BGRADB read A or B and leave
@@ -75,20 +85,49 @@ typedef struct tlob_attend_args {
     float *dq, *dk, *dv;    /**< backward: written */
 } tlob_attend_args;
 
-/** Softmax cross-entropy over 3 classes. */
+/** `count` sums over chunks (chunks.h), still to be added up: of each chunk its own, one chunk after the other. */
+typedef struct tlob_chunked {
+    int64_t count, chunks;
+    const float *partial;   /**< [count, chunks] */
+} tlob_chunked;
+
+typedef struct tlob_sum_args {
+    tlob_chunked of;
+    int64_t split;          /**< sums below it go to `out`, from it on to `rest` */
+    float *out, *rest;
+    bool overlaps;          /**< whether the kernel may start while the one before ends: see launch_overlapping */
+} tlob_sum_args;
+
+/** Softmax cross-entropy over 3 classes, in chunks of TLOB_XENT_UNIT and so on. */
 typedef struct tlob_xent_args {
-    int64_t samples;
+    int64_t samples;        /**< >= 1 */
     const float *logits;    /**< [3, samples] */
     const uint8_t *labels;  /**< [samples] */
     float *dlogits;         /**< [3, samples]: (softmax - onehot) / samples, or NULL; NaN where the label is above 2 */
-    float *figures;         /**< [2, samples]: loss and 1 or 0 for right or wrong; a label above 2 gives NaN and 0 */
+    float *partial;         /**< [5, chunks]: sums of dlogits, of the loss, and how many are right; a label above 2 makes
+                                 the former NaN and counts as wrong */
+    float *dbias, *figures; /**< [3] and [2]: the same of all samples, where they are one chunk; partial is not written */
 } tlob_xent_args;
+
+/** A head of 3 classes with its loss and the gradients of both, in chunks of TLOB_HEAD_UNIT and so on. */
+typedef struct tlob_head_args {
+    int64_t samples, features; /**< >= 1 */
+    const float *weights;   /**< [W | b] */
+    const float *y;         /**< [features, samples] */
+    const uint8_t *labels;  /**< [samples] */
+    float *logits;          /**< [3, samples], of head_logits alone, which reads no labels and writes nothing else */
+    float *dlogits;         /**< [3, samples]: as of tlob_xent_args; scratch */
+    float *dy;              /**< [features, samples] */
+    float *partial;         /**< [3 features + 5, chunks]: gradients as the weights lie, loss, and how many are right */
+    struct tlob_adam_state *advance; /**< an optimizer whose t is to be advanced by one, or NULL */
+    bool overlaps;          /**< as of tlob_sum_args */
+} tlob_head_args;
 
 /** Optimizer scalars, in memory that the device sees. */
 typedef struct tlob_adam_state {
     int64_t t;
     float lr, beta1, beta2, eps;
-    float correction1, correction2; /**< 1 - beta^t of the current step */
+    float ln_beta1, ln_beta2; /**< with which 1 - beta^t = -expm1(t ln beta) keeps a float's digits in floats */
 } tlob_adam_state;
 
 typedef struct tlob_adam_args {
@@ -98,18 +137,32 @@ typedef struct tlob_adam_args {
     float *w, *m, *v;
 } tlob_adam_args;
 
+/** A step with gradients, one part after the other, that are still to be added up. With overlaps, w, m and v must not be
+ *  written by the kernel before. */
+typedef struct tlob_adam_chunked_args {
+    tlob_adam_args adam;    /**< without g; t is that of this step already */
+    tlob_chunked part[2];   /**< of gradients, and of figures behind them */
+    float *figures;         /**< those from sum `count` on */
+    bool overlaps;          /**< as of tlob_sum_args */
+} tlob_adam_chunked_args;
+
 typedef struct tlob_kernels {
     int (*affine)(struct CUstream_st *stream, const tlob_affine_args *args);
+    int (*add_pieces)(struct CUstream_st *stream, const tlob_add_pieces_args *args);
     int (*finish)(struct CUstream_st *stream, const tlob_finish_args *args);
     /** Whether the code for the current device has the attention in tiles. Asks CUDA: for once, not for every call. */
     bool (*attend_has_tiles)(void);
     int (*attend_forward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*attend_backward)(struct CUstream_st *stream, const tlob_attend_args *args);
     int (*cross_entropy)(struct CUstream_st *stream, const tlob_xent_args *args);
+    int (*head)(struct CUstream_st *stream, const tlob_head_args *args);
+    int (*head_logits)(struct CUstream_st *stream, const tlob_head_args *args);
+    int (*sum_chunks)(struct CUstream_st *stream, const tlob_sum_args *args);
     /** out[i] = scale * sum over j of x[i + j*m], i < m, j < n; partial: tlob_row_sum_scratch(m, n) floats. */
     int (*row_sum)(struct CUstream_st *stream, int64_t m, int64_t n, const float *x, float scale, float *partial,
                    float *out);
     int (*adam)(struct CUstream_st *stream, const tlob_adam_args *args);
+    int (*adam_chunked)(struct CUstream_st *stream, const tlob_adam_chunked_args *args);
     /** *dst = value in the order of the stream: how optimizer scalars reach memory that the host may not write. */
     int (*set_scalar)(struct CUstream_st *stream, float *dst, float value);
     /** w[i] = bound * u_i with u_i in [-1, 1), from block i/4, word i%4 of Philox4x32-10, key `seed`, counter

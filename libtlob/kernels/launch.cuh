@@ -26,10 +26,16 @@ static inline bool tlob_index_fits(int64_t count) {
     return count <= (int64_t)1 << 31;
 }
 
+/** The error of a call of the runtime, which is not left behind for others to find. */
+static inline int taken(cudaError_t code) {
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return (int)code;
+}
+
 /**
  * Enqueues `kernel` with a thread for each of `count` indices; nothing for none. Returns the launch's own error, not
- * cudaGetLastError: that may be one which some earlier call of the program left behind. A failed launch leaves nothing
- * behind itself.
+ * cudaGetLastError: that may be one which some earlier call of the program left behind.
  */
 template <class... Params, class... Args>
 static int launch(struct CUstream_st *stream, int64_t count, int block, void (*kernel)(Params...), Args... args) {
@@ -40,10 +46,51 @@ static int launch(struct CUstream_st *stream, int64_t count, int block, void (*k
     config.gridDim = dim3((unsigned)(blocks < TLOB_MAX_BLOCKS ? blocks : TLOB_MAX_BLOCKS));
     config.blockDim = dim3((unsigned)block);
     config.stream = stream;
-    cudaError_t code = cudaLaunchKernelEx(&config, kernel, args...);
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return (int)code;
+    return taken(cudaLaunchKernelEx(&config, kernel, args...));
+}
+
+/*
+ * Kernels that overlap: one may start, up to its wait_for_kernel_before(), when all threads of the kernel before have
+ * called let_next_start() or ended. Half a microsecond between two of them is saved that way.
+ *
+ * What the kernel before writes is read behind the wait only, and not through the read-only cache (__ldg), for it may have
+ * been written since this kernel was started. What an earlier one has written may be read before the wait where some
+ * kernel since waits before it lets the next one start: the forward pass of the block does, so that all behind it may
+ * count on what it has counted on.
+ */
+
+/** From here on the next kernel may be started. */
+static inline __device__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/** Goes on when the kernel before, and so all before it, has ended, and what it has written can be seen. */
+static inline __device__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/**
+ * Enqueues a kernel of `blocks` blocks of `threads`, with `bytes` of dynamic shared memory. overlaps: it may start while
+ * the kernel before ends: only with code of compute capability 9.0 or later, where wait_for_kernel_before waits.
+ */
+template <class... Params, class... Args>
+static int launch_overlapping(struct CUstream_st *stream, bool overlaps, int64_t blocks, int64_t threads, int bytes,
+                              void (*kernel)(Params...), Args... args) {
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = (size_t)bytes;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = overlaps ? 1 : 0;
+    return taken(cudaLaunchKernelEx(&config, kernel, args...));
 }
 
 /**

@@ -53,6 +53,7 @@ void case_attend_shapes(lab *l);
 void case_attend_pathological(lab *l);
 
 void case_affine(lab *l);
+void case_add_pieces(lab *l);
 void case_row_sum(lab *l);
 void case_cross_entropy(lab *l);
 void case_uniform(lab *l);
@@ -65,6 +66,19 @@ void case_adam_lr(lab *l);
 
 /** Steps, state out, state into another optimizer, steps: the bits of one that went on. */
 void case_adam_state(lab *l);
+
+/* Sums in chunks (chunk_cases.c). */
+
+/** How ranges are cut. */
+void case_chunks(void);
+
+/** tlob_head_train against double, with features and samples around the edges of threads and chunks; twice. */
+void case_head_train(lab *l);
+
+void case_sum_chunks(lab *l);
+
+/** The optimizer that adds up its gradients, against the one that is given them. */
+void case_adam_chunked(lab *l);
 
 /* Attention with many tokens and wide heads (attend_cases.c). */
 

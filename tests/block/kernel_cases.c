@@ -6,15 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libtlob/kernels/chunks.h"
 #include "libtlob/kernels/philox.h"
 #include "tests/block/exact.h"
-
-/* A kernel launcher's cudaError_t. */
-#define KERNEL_OK(call)                                                                                                \
-    do {                                                                                                               \
-        int code_ = (call);                                                                                            \
-        cr_assert_eq(code_, 0, "%s: error %d", #call, code_);                                                          \
-    } while (0)
 
 /* --- attention ------------------------------------------------------------------------------------------------- */
 
@@ -243,7 +237,7 @@ void case_attend_pathological(lab *l) {
     free(o);
 }
 
-/* --- affine, row_sum, cross_entropy, uniform ------------------------------------------------------------------- */
+/* --- affine, add_pieces, row_sum, cross_entropy, uniform ---------------------------------------------------------- */
 
 static void try_affine(lab *l, tlob_affine_args x, bool in_place, bool with_bias) {
     const int64_t count = x.batch > 0 ? (x.batch - 1) * x.stride + x.n * x.ld : 1;
@@ -302,6 +296,52 @@ void case_affine(lab *l) {
     }
 }
 
+static void try_add_pieces(lab *l, int64_t m, int64_t n, int64_t pieces, float beta, bool in_place) {
+    const int64_t ld = m + 3, count = m * n, all = n * ld;
+    float *x = lab_random(pieces * count, 1.0f, 75), *c = lab_random(all, 2.0f, 76);
+    array ax = lab_array(l, x, pieces * count, 0), ac = lab_array(l, beta == 0.0f ? NULL : c, all, 1);
+    array ad = in_place ? ac : lab_array(l, NULL, all, 1), again = lab_array(l, NULL, all, 0);
+    tlob_add_pieces_args args = {.m = m, .n = n, .ld = ld, .pieces = pieces, .beta = beta, .piece = ax.at,
+                                 .c = beta == 0.0f && !in_place ? NULL : ac.at, .d = again.at};
+    float *before = lab_read(l, ad);
+    KERNEL_OK(l->kernels->add_pieces(tlob_stream_cuda(l->stream), &args));
+    args.d = ad.at;
+    KERNEL_OK(l->kernels->add_pieces(tlob_stream_cuda(l->stream), &args));
+    float *after = lab_read(l, ad), *second = lab_read(l, again);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < ld; i++) {
+            const int64_t at = i + j * ld;
+            double sum = beta == 0.0f || i >= m ? 0.0 : (double)beta * c[at], size = fabs(sum);
+            for (int64_t p = 0; i < m && p < pieces; p++) {
+                sum += x[p * count + i + j * m];
+                size += fabs(x[p * count + i + j * m]);
+            }
+            if (i >= m)
+                lab_same_bits("padding", after + at, before + at, 1);
+            else
+                cr_assert(fabs(after[at] - sum) <= 0.1 * l->bar * size,
+                          "%ld pieces of %ld x %ld: D[%ld, %ld] is %.9g, not %.9g", (long)pieces, (long)m, (long)n,
+                          (long)i, (long)j, (double)after[at], sum);
+        }
+        lab_same_bits("add_pieces", after + j * ld, second + j * ld, m);
+    }
+    free(x);
+    free(c);
+    free(before);
+    free(after);
+    free(second);
+    lab_clear(l);
+}
+
+/* From one lane for an element to 32, whole blocks and not, and more elements than threads. */
+void case_add_pieces(lab *l) {
+    static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {16, 16}, {33, 31}, {64, 64}, {257, 129}, {512, 300}};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int64_t pieces = 2; pieces <= 256 && pieces * sizes[i][0] * sizes[i][1] <= 1 << 20; pieces *= 2)
+            for (int way = 0; way < 4; way++)
+                try_add_pieces(l, sizes[i][0], sizes[i][1], pieces, way & 1 ? -0.5f : 0.0f, way & 2);
+}
+
 static void try_row_sum(lab *l, int64_t m, int64_t n) {
     float *x = lab_random(m * n > 0 ? m * n : 1, 1.0f, 81);
     array ax = lab_array(l, x, m * n, 1), out = lab_array(l, NULL, m, 1), again = lab_array(l, NULL, m, 0);
@@ -353,49 +393,86 @@ static double exact_xent(const float *z, int label, double *slope) {
     return log(sum) - (z[label] - max);
 }
 
+/* The five sums of the loss, from chunks or from one. */
+static float *run_xent(lab *l, const float *z, const uint8_t *labels, int64_t samples, float **slopes) {
+    const int64_t chunks = tlob_chunk_count(samples, TLOB_XENT_UNIT, TLOB_XENT_MOST);
+    array az = lab_array(l, z, 3 * samples, 1), dz = lab_array(l, NULL, 3 * samples, 0);
+    array partial = lab_array(l, NULL, 5 * chunks, 0), sums = lab_array(l, NULL, 5, 1);
+    tlob_xent_args args = {samples, az.at, lab_bytes(l, labels, samples), dz.at, partial.at, sums.at, sums.at + 3};
+    const tlob_sum_args sum = {{5, chunks, partial.at}, 3, sums.at, sums.at + 3, false};
+    KERNEL_OK(l->kernels->cross_entropy(tlob_stream_cuda(l->stream), &args));
+    if (chunks > 1)
+        KERNEL_OK(l->kernels->sum_chunks(tlob_stream_cuda(l->stream), &sum));
+    float *result = lab_read(l, sums);
+    *slopes = lab_read(l, dz);
+    args.dlogits = NULL; /* the loss alone is the same */
+    KERNEL_OK(l->kernels->cross_entropy(tlob_stream_cuda(l->stream), &args));
+    if (chunks > 1)
+        KERNEL_OK(l->kernels->sum_chunks(tlob_stream_cuda(l->stream), &sum));
+    float *alone = lab_read(l, sums);
+    lab_same_bits("sums without dlogits", alone, result, 5);
+    free(alone);
+    free(lab_read(l, partial));
+    lab_clear(l);
+    return result;
+}
+
+static void try_xent(lab *l, int64_t samples) {
+    float *z = lab_random(3 * samples, 6.0f, 91), *slopes;
+    uint8_t *labels = malloc((size_t)samples);
+    for (int64_t i = 0; i < samples; i++)
+        labels[i] = (uint8_t)(i * 5 % 7 % 3);
+    float *got = run_xent(l, z, labels, samples, &slopes);
+    double want[5] = {0}, size[5] = {0};
+    for (int64_t i = 0; i < samples; i++) {
+        double slope[4];
+        const float *at = z + 3 * i;
+        slope[3] = exact_xent(at, labels[i], slope);
+        int best = at[1] > at[0] ? 1 : 0;
+        best = at[2] > at[best] ? 2 : best;
+        for (int c = 0; c < 3; c++)
+            cr_assert(fabs(slopes[3 * i + c] * (double)samples - slope[c]) <= l->bar,
+                      "dlogits[%d, %ld] of %ld is %.9g, must be %.9g", c, (long)i, (long)samples,
+                      slopes[3 * i + c] * (double)samples, slope[c]);
+        for (int c = 0; c < 4; c++) {
+            want[c] += c < 3 ? slope[c] / (double)samples : slope[c];
+            size[c] += fabs(c < 3 ? slope[c] / (double)samples : slope[c]);
+        }
+        want[4] += best == labels[i];
+    }
+    for (int c = 0; c < 5; c++)
+        cr_assert(fabs(got[c] - want[c]) <= l->bar * size[c], "sum %d over %ld samples is %.9g, must be %.9g", c,
+                  (long)samples, (double)got[c], want[c]);
+    free(z);
+    free(labels);
+    free(got);
+    free(slopes);
+}
+
 void case_cross_entropy(lab *l) {
-    enum { RANDOM = 1000, SPECIAL = 7, SAMPLES = RANDOM + SPECIAL };
-    static const float special[SPECIAL][3] = {
+    static const int64_t samples[] = {1, 2, 255, 256, 257, 1000, 131073, 300001};
+    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++)
+        try_xent(l, samples[i]);
+    static const float special[][3] = {
         {0.0f, 89.0f, 1e4f}, {-1e4f, FLT_MAX / 4, 0.0f}, {0.0f, 0.0f, 0.0f}, {-1e4f, -1e4f, -2e4f},
         {1.0f, 2.0f, 3.0f},  {1.0f, 2.0f, 3.0f},         {NAN, 2.0f, 3.0f},
     };
-    static const uint8_t special_labels[SPECIAL] = {2, 0, 1, 2, 3, 255, 0};
-    float *z = lab_random(3 * SAMPLES, 6.0f, 91);
-    uint8_t labels[SAMPLES];
-    memcpy(z + 3 * RANDOM, special, sizeof(special));
-    for (int i = 0; i < SAMPLES; i++)
-        labels[i] = i < RANDOM ? (uint8_t)(i % 3) : special_labels[i - RANDOM];
-    array az = lab_array(l, z, 3 * SAMPLES, 1), dz = lab_array(l, NULL, 3 * SAMPLES, 0);
-    array figures = lab_array(l, NULL, 2 * SAMPLES, 0), alone = lab_array(l, NULL, 2 * SAMPLES, 0);
-    tlob_xent_args args = {SAMPLES, az.at, lab_bytes(l, labels, SAMPLES), dz.at, figures.at};
-    KERNEL_OK(l->kernels->cross_entropy(tlob_stream_cuda(l->stream), &args));
-    args.dlogits = NULL;
-    args.figures = alone.at;
-    KERNEL_OK(l->kernels->cross_entropy(tlob_stream_cuda(l->stream), &args));
-    float *f = lab_read(l, figures), *d = lab_read(l, dz), *f2 = lab_read(l, alone);
-    for (int i = 0; i < SAMPLES; i++) {
-        const float *at = z + 3 * i;
-        if (labels[i] > 2 || isnan(at[0])) {
-            cr_assert(isnan(f[2 * i]) && f[2 * i + 1] == 0.0f && isnan(d[3 * i]) && isnan(d[3 * i + 2]), "sample %d",
-                      i);
-            cr_assert(isnan(f2[2 * i]) && f2[2 * i + 1] == 0.0f, "sample %d", i);
-            continue;
-        }
-        double slope[3], loss = exact_xent(at, labels[i], slope);
-        int best = at[1] > at[0] ? 1 : 0;
-        best = at[2] > at[best] ? 2 : best;
-        cr_assert(fabs(f[2 * i] - loss) <= l->bar * fmax(1.0, loss), "loss %d is %.9g, must be %.9g", i,
-                  (double)f[2 * i], loss);
-        cr_assert_eq(f[2 * i + 1], best == labels[i] ? 1.0f : 0.0f);
+    static const uint8_t labels[] = {2, 0, 1, 2, 3, 255, 0};
+    static const float right[] = {1, 0, 0, 0, 0, 0, 0};
+    for (size_t i = 0; i < sizeof(labels); i++) {
+        float *slopes, *got = run_xent(l, special[i], &labels[i], 1, &slopes);
+        double slope[3], loss = i < 4 ? exact_xent(special[i], labels[i], slope) : 0.0;
+        cr_assert_eq(got[4], right[i], "sample %zu", i);
+        cr_assert(i < 4 ? fabs(got[3] - loss) <= l->bar * fmax(1.0, loss) : isnan(got[3]), "loss %zu is %.9g, must be %.9g",
+                  i, (double)got[3], i < 4 ? loss : (double)NAN);
         for (int c = 0; c < 3; c++)
-            cr_assert(fabs(d[3 * i + c] * SAMPLES - slope[c]) <= l->bar, "dlogits[%d, %d] is %.9g, must be %.9g", c, i,
-                      (double)d[3 * i + c] * SAMPLES, slope[c]);
-        lab_same_bits("figures", f + 2 * i, f2 + 2 * i, 2);
+            cr_assert(i < 4 ? fabs(slopes[c] - slope[c]) <= l->bar : isnan(slopes[c]), "dlogits[%d, %zu] is %.9g", c, i,
+                      (double)slopes[c]);
+        if (i < 4)
+            lab_same_bits("dbias of one sample", got, slopes, 3);
+        free(slopes);
+        free(got);
     }
-    free(z);
-    free(f);
-    free(d);
-    free(f2);
 }
 
 void case_uniform(lab *l) {

@@ -14,6 +14,13 @@
         cr_assert_eq(status_, TLOB_OK, "%s: %s", tlob_status_name(status_), tlob_last_error()->message);               \
     } while (0)
 
+/** The same of a kernel launcher, which returns a cudaError_t. */
+#define KERNEL_OK(call)                                                                                                \
+    do {                                                                                                               \
+        int code_ = (call);                                                                                            \
+        cr_assert_eq(code_, 0, "%s: error %d", #call, code_);                                                          \
+    } while (0)
+
 #define LAB_ARRAYS 256
 
 typedef struct lab {

@@ -97,6 +97,10 @@ Test(kernels, affine) {
     case_affine(&host);
 }
 
+Test(kernels, add_pieces) {
+    case_add_pieces(&host);
+}
+
 Test(kernels, finish) {
     case_finish(&host);
 }
@@ -127,6 +131,22 @@ Test(kernels, adam_follows_its_learning_rate) {
 
 Test(kernels, adam_goes_on_from_a_state) {
     case_adam_state(&host);
+}
+
+Test(kernels, chunks) {
+    case_chunks();
+}
+
+Test(kernels, head_with_its_loss) {
+    case_head_train(&host);
+}
+
+Test(kernels, sum_chunks) {
+    case_sum_chunks(&host);
+}
+
+Test(kernels, adam_of_chunks) {
+    case_adam_chunked(&host);
 }
 
 /* The known answers for philox4x32-10 of the Random123 distribution. */

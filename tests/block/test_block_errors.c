@@ -141,6 +141,12 @@ static int fail_to_start(struct CUstream_st *stream, const tlob_xent_args *args)
     return 1;
 }
 
+static int fail_to_sum(struct CUstream_st *stream, const tlob_sum_args *args) {
+    (void)stream;
+    (void)args;
+    return 1;
+}
+
 Test(block_errors, a_failed_loss_leaves_no_result) {
     tlob_head *head;
     LAB_OK(tlob_head_create(host.ctx, 5, 4, &head));
@@ -156,6 +162,13 @@ Test(block_errors, a_failed_loss_leaves_no_result) {
     failing.kernels = &kernels;
     host.ctx->space = &failing;
     cr_assert_eq(tlob_head_loss(head, host.stream, NULL, NULL, logits.at, at, 4, NULL, NULL), TLOB_ERR_CUDA);
+    host.ctx->space = space;
+    BAD("no loss", tlob_head_result(head, host.stream, &loss));
+    LAB_OK(tlob_head_loss(head, host.stream, NULL, NULL, logits.at, at, 4, NULL, NULL));
+    kernels.sum_chunks = fail_to_sum;
+    host.ctx->space = &failing;
+    array w = lab_array(&host, NULL, tlob_head_weight_count(5), 0), y = lab_array(&host, NULL, 5, 0);
+    cr_assert_eq(tlob_head_train(head, host.stream, w.at, y.at, at, 1, w.at, y.at), TLOB_ERR_CUDA);
     host.ctx->space = space;
     BAD("no loss", tlob_head_result(head, host.stream, &loss));
     tlob_head_destroy(&head);
@@ -198,6 +211,18 @@ Test(block_errors, head) {
     BAD("labels", tlob_head_loss(head, host.stream, w.at, y.at, z.at, NULL, 4, dw.at, dy.at));
     BAD("dy is NULL", tlob_head_loss(head, host.stream, w.at, y.at, z.at, labels, 4, dw.at, NULL));
     BAD("dweights is NULL", tlob_head_loss(head, host.stream, w.at, y.at, z.at, labels, 4, NULL, dy.at));
+    BAD("head", tlob_head_train(NULL, host.stream, w.at, y.at, labels, 4, dw.at, dy.at));
+    BAD("stream", tlob_head_train(head, NULL, w.at, y.at, labels, 4, dw.at, dy.at));
+    BAD("samples", tlob_head_train(head, host.stream, w.at, y.at, labels, 0, dw.at, dy.at));
+    BAD("samples", tlob_head_train(head, host.stream, w.at, y.at, labels, 5, dw.at, dy.at));
+    BAD("weights", tlob_head_train(head, host.stream, NULL, y.at, labels, 4, dw.at, dy.at));
+    BAD("y is", tlob_head_train(head, host.stream, w.at, NULL, labels, 4, dw.at, dy.at));
+    BAD("labels", tlob_head_train(head, host.stream, w.at, y.at, NULL, 4, dw.at, dy.at));
+    BAD("dweights", tlob_head_train(head, host.stream, w.at, y.at, labels, 4, NULL, dy.at));
+    BAD("dy", tlob_head_train(head, host.stream, w.at, y.at, labels, 4, dw.at, NULL));
+    BAD("no loss", tlob_head_result(head, host.stream, &loss));
+    LAB_OK(tlob_head_train(head, host.stream, w.at, y.at, labels, 4, dw.at, dy.at));
+    LAB_OK(tlob_head_result(head, host.stream, &loss));
     LAB_OK(tlob_head_loss(head, host.stream, w.at, y.at, z.at, labels, 4, dw.at, dy.at));
     BAD("head", tlob_head_result(NULL, host.stream, &loss));
     BAD("stream", tlob_head_result(head, NULL, &loss));
@@ -368,6 +393,7 @@ static void call_all(const objects *o, tlob_stream *stream, tlob_status want, co
     expect(tlob_block_mean_max(o->block, stream, a), want, word);
     expect(tlob_head_forward(o->head, stream, a, a, 4, a), want, word);
     expect(tlob_head_loss(o->head, stream, a, a, a, labels, 4, a, a), want, word);
+    expect(tlob_head_train(o->head, stream, a, a, labels, 4, a, a), want, word);
     expect(tlob_head_result(o->head, stream, &loss), want, word);
     expect(tlob_adam_step(o->adam, stream, a, a), want, word);
     expect(tlob_adam_set_lr(o->adam, stream, 0.1f), want, word);

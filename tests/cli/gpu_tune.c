@@ -24,6 +24,10 @@ Test(gpu_tune, a_table_is_written_and_every_method_is_right) {
     cr_expect(strstr(run_good("$T explain 16 256 32 --batch 3 --stride-b 0 --policy tuned:strict --table t")->out,
                      "backend "));
     run_good("$T table verify t --device cuda");
+    run_good("cp t old");
+    r = run_good("$T tune --filter 'block/*_256' --merge-into t");
+    cr_expect(strstr(r->out, "entries: 7 kept, "), "%s", r->out);
+    run_good("cmp t old");
     run_end();
 }
 

@@ -111,6 +111,15 @@ Test(table, verify_runs_what_is_for_the_device) {
                      "b.json: on host 1 right, 0 wrong, 1 of other devices or libraries, 0 too large to be checked\n"
                      "c.json: 2 entries\n"
                      "c.json: on host 1 right, 0 wrong, 1 of other devices or libraries, 0 too large to be checked\n");
+    write_file("e.json", FILE_OF("{\"problem\": {\"transa\": \"t\", \"transb\": \"n\", \"m\": 9, \"n\": 5, \"k\": "
+                                 "4096, \"lda\": 4096, \"ldb\": 4099, \"ldc\": 10, \"batch\": 1, \"beta\": 1, "
+                                 "\"compute\": \"fp32\", \"epilogue\": \"none\"}, \"method\": "
+                                 "{\"backend\": \"cpu_ref\", \"form\": "
+                                 "\"split\", \"configuration\": {}}, \"origin\": {\"device\": \"host\", \"sm\": 0, "
+                                 "\"multiprocessors\": 0, \"library\": \"\"}}"));
+    expect_out(run_good("$T table verify e.json --device host"), "e.json: on host 1 right, 0 wrong");
+    expect_out(run_good("$T explain 9 5 4096 --transa --ldb 4099 --ldc 10 --beta 1 --compute fp32 --device host "
+                        "--policy tuned:strict --table e.json"), "form       split\n");
     run_good("sed -e 's/\"configuration\": {}/\"configuration\": {\"id\": 1}/' b.json > d.json");
     r = run("$T table verify d.json --device host");
     cr_expect_eq(r->status, 1);

@@ -274,8 +274,11 @@ static tlob_table_entry varied(int i) {
         g.k = 1;
         g.ldb = 1;
     }
+    const bool splits = i % 2 == 0 && g.epilogue == TLOB_EPILOGUE_NONE;
+    if (splits)
+        g.k = g.ldb = 256 + 8 * i;
     tlob_table_entry entry = entry_of(g, i % 7 ? "NVIDIA H200" : "a \"device\" \\ of \t its own", i);
-    entry.method.form = i % 2 ? TLOB_FORM_LOOP : TLOB_FORM_WHOLE;
+    entry.method.form = splits ? TLOB_FORM_SPLIT : i % 2 ? TLOB_FORM_LOOP : TLOB_FORM_WHOLE;
     entry.method.configuration[0].value = i % 3 ? i : INT64_MIN + i;
     entry.method.n_configuration = i % 5 ? 2 : 0;
     return entry;
@@ -446,6 +449,7 @@ static const struct {
     {OF_METHOD(FORM("\"own\"", "\"loop\"", "{}")), "cannot be done in this form: loop: there is no "},
     {OF_METHOD(FORM("\"own\"", "\"wide\"", "{}")), "cannot be done in this form: wide: there is no "},
     {OF_METHOD(FORM("\"own\"", "\"separate\"", "{}")), "cannot be done in this form: separate: there is no "},
+    {OF_METHOD(FORM("\"own\"", "\"split\"", "{}")), "cannot be done in this form: split: k is below 256"},
     {OF_METHOD(FORM("\"own\"", "\"whole\"", "[]")), "\"configuration\" is no JSON object"},
     {OF_METHOD(FORM("\"own\"", "\"whole\"", "{\"id\": 1, \"id\": 1}")), "\"configuration\" has \"id\" twice"},
     {OF_METHOD(FORM("\"own\"", "\"whole\"", "{\"id\": \"x\"}")), "\"id\" is not a whole number"},
@@ -683,7 +687,7 @@ Test(table, a_put_checks_what_it_gets) {
     REFUSED("epilogue is 99", e.gemm.epilogue = (tlob_epilogue)99);
     REFUSED("no backend can be named", memset(e.method.backend, 'a', sizeof(e.method.backend)));
     REFUSED("no backend can be named", e.method.backend[0] = 0);
-    REFUSED("form is 4", e.method.form = (tlob_form)4);
+    REFUSED("form is 5", e.method.form = (tlob_form)TLOB_FORM_COUNT);
     REFUSED("form is -1", e.method.form = (tlob_form)-1);
     REFUSED("loop: there is no batch", e.method.form = TLOB_FORM_LOOP);
     REFUSED("n_configuration is -1", e.method.n_configuration = -1);

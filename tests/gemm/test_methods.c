@@ -119,6 +119,96 @@ Test(methods, batches_that_are_one_product) {
     }
 }
 
+/* What can be split: every layout, odd sizes, and C in every place. Of a ramp all terms of a sum have one sign, and all
+ * its roundings count. */
+static parity_case split_case(int i) {
+    static const float betas[] = {0.0f, 1.0f, -0.5f};
+    static const int64_t sizes[][3] = {{3, 5, 256},  {16, 16, 2048}, {33, 7, 1000},
+                                       {1, 1, 4096}, {7, 1, 520},    {1, 9, 776}};
+    const int ops = i % 4, shape = i / 4 % 6, beta = i / 24 % 3, pad = i / 72 % 2;
+    const int64_t *size = sizes[shape];
+    parity_case one = {.a = PARITY_UNIFORM, .b = PARITY_UNIFORM, .c = beta ? PARITY_UNIFORM : PARITY_NAN};
+    if (i / 144)
+        one.a = one.b = PARITY_RAMP;
+    tlob_gemm g = batch_of(1, size[0], size[1], size[2], ops);
+    g.stride_a = g.stride_b = g.stride_c = 0;
+    g.lda += pad * 3;
+    g.ldb += pad * 5;
+    g.ldc += pad * 2;
+    g.beta = betas[beta];
+    g.alpha = i % 7 ? 1.0f : -2.0f;
+    one.apart = i % 5 < 2;
+    one.gemm = g;
+    snprintf(one.name, sizeof(one.name), "split/%d", i);
+    return one;
+}
+
+Test(methods, products_in_pieces) {
+    for (int i = 0; i < 288; i++) {
+        const parity_case one = split_case(i);
+        OK(tlob_gemm_check(&one.gemm));
+        cr_assert_null(tlob_form_obstacle(TLOB_FORM_SPLIT, &one.gemm), "%s: %s", one.name,
+                       tlob_form_obstacle(TLOB_FORM_SPLIT, &one.gemm));
+        for (int form = 0; form < TLOB_FORM_COUNT; form++)
+            runs((tlob_form)form, &one, 1);
+    }
+}
+
+/* How many pieces there are, as the header has it. */
+Test(methods, the_pieces_of_a_product) {
+    static const struct {
+        int64_t m, n, k, pieces;
+    } rows[] = {
+        {16, 16, 256, 2},      {16, 16, 504, 2},       {16, 16, 512, 4},       {16, 16, 65536, 256},
+        {32, 32, 2048, 16},    {16, 16, 1 << 20, 256}, {64, 64, 65536, 256},   {64, 65, 65536, 128},
+        {128, 128, 65536, 64}, {724, 724, 65536, 2},   {1, 1, 8 * 4097, 2},    {1, 1, 264, 2},
+        {5, 3, 48 * 129, 4},   {0, 7, 512, 4},         {1024, 512, 65536, 2},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (int ops = 0; ops < 4; ops++) {
+            tlob_gemm g = batch_of(1, rows[i].m, rows[i].n, rows[i].k, ops);
+            g.lda = (g.lda ? g.lda : 1) + 3;
+            g.ldb += 5;
+            g.ldc = (g.ldc ? g.ldc : 1) + 7;
+            g.beta = 1.0f;
+            cr_assert_null(tlob_form_obstacle(TLOB_FORM_SPLIT, &g), "row %zu", i);
+            const tlob_gemm part = tlob_form_part(TLOB_FORM_SPLIT, &g);
+            OK(tlob_gemm_check(&part));
+            cr_assert_eq(part.batch, rows[i].pieces, "row %zu: %d pieces", i, (int)part.batch);
+            cr_assert_eq(part.batch * part.k, g.k);
+            cr_assert_geq(part.k, 128);
+            cr_assert_eq(part.k % 4, 0);
+            cr_assert_leq(part.batch * part.m * part.n, 1 << 20);
+            cr_assert_eq(part.stride_a, part.k * (ops & 2 ? 1 : g.lda));
+            cr_assert_eq(part.stride_b, part.k * (ops & 1 ? g.ldb : 1));
+            cr_assert_eq(part.stride_c, g.m * g.n);
+            cr_assert_eq(part.beta, 0.0f);
+        }
+}
+
+/* C is not read where beta is 0, though it is D; and is where it is not. */
+Test(methods, a_split_product_in_place) {
+    enum { M = 3, N = 2, K = 512 };
+    static float ones[M * K], out[M * N];
+    const tlob_method split = method_of(TLOB_FORM_SPLIT);
+    const tlob_gemm_operands x = {.a = ones, .b = ones, .c = out, .d = out};
+    tlob_gemm g = tlob_gemm_init(M, N, K);
+    for (int i = 0; i < M * K; i++)
+        ones[i] = 1.0f;
+    memset(out, 0xff, sizeof(out)); /* NaN */
+    OK(tlob_gemm_run_as(stream, &split, &g, &x));
+    for (int i = 0; i < M * N; i++)
+        cr_assert_eq(out[i], (float)K);
+    g.beta = 2.0f;
+    g.alpha = 0.5f;
+    OK(tlob_gemm_run_as(stream, &split, &g, &x));
+    for (int i = 0; i < M * N; i++)
+        cr_assert_eq(out[i], 2.5f * K);
+    g.alpha = 0.0f; /* no product, and so no pieces */
+    OK(tlob_gemm_run_as(stream, &split, &g, &x));
+    cr_assert_eq(out[0], 5.0f * K);
+}
+
 /* --- obstacles ------------------------------------------------------------------------------------------------------ */
 
 static void has_obstacle(tlob_form form, const tlob_gemm *g, const char *words) {
@@ -136,6 +226,7 @@ Test(methods, a_form_has_names_and_obstacles) {
     cr_assert_str_eq(tlob_form_name(TLOB_FORM_LOOP), "loop");
     cr_assert_str_eq(tlob_form_name(TLOB_FORM_WIDE), "wide");
     cr_assert_str_eq(tlob_form_name(TLOB_FORM_SEPARATE), "separate");
+    cr_assert_str_eq(tlob_form_name(TLOB_FORM_SPLIT), "split");
     cr_assert_str_eq(tlob_form_name((tlob_form)TLOB_FORM_COUNT), "?");
     cr_assert_str_eq(tlob_form_name((tlob_form)-1), "?");
     cr_assert(tlob_form_obstacle((tlob_form)TLOB_FORM_COUNT, &g));
@@ -184,6 +275,33 @@ Test(methods, a_batch_that_is_no_one_product) {
     cr_assert(tlob_form_obstacle(TLOB_FORM_WIDE, &g));
 }
 
+Test(methods, a_product_that_has_no_pieces) {
+    static const int64_t none[] = {0, 1, 128, 255, 257, 260, 1002};
+    tlob_gemm g = tlob_gemm_init(3, 2, 4);
+    for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
+        g.k = none[i];
+        g.ldb = 2048;
+        has_obstacle(TLOB_FORM_SPLIT, &g, "below 256, or no multiple of 8");
+    }
+    g.k = 256;
+    cr_assert_null(tlob_form_obstacle(TLOB_FORM_SPLIT, &g));
+    g.batch = 2;
+    g.stride_c = 6;
+    has_obstacle(TLOB_FORM_SPLIT, &g, "not a batch");
+    g.batch = 1;
+    g.epilogue = TLOB_EPILOGUE_BIAS;
+    has_obstacle(TLOB_FORM_SPLIT, &g, "there is an epilogue");
+    g = tlob_gemm_init(1025, 512, 256);
+    has_obstacle(TLOB_FORM_SPLIT, &g, "more than 4 MiB");
+    g.m = g.n = (int64_t)1 << 31; /* no overflow on the way to an answer */
+    cr_assert(tlob_form_obstacle(TLOB_FORM_SPLIT, &g));
+    g.m = g.n = INT64_MAX;
+    cr_assert(tlob_form_obstacle(TLOB_FORM_SPLIT, &g));
+    g = tlob_gemm_init(1, 1, (int64_t)1 << 60);
+    cr_assert_null(tlob_form_obstacle(TLOB_FORM_SPLIT, &g));
+    cr_assert_eq(tlob_form_part(TLOB_FORM_SPLIT, &g).batch, 256);
+}
+
 /* --- run_as --------------------------------------------------------------------------------------------------------- */
 
 Test(methods, what_is_no_method_is_an_argument_error) {
@@ -194,8 +312,8 @@ Test(methods, what_is_no_method_is_an_argument_error) {
     memset(bad.backend, 'x', sizeof(bad.backend));
     FAILS(tlob_gemm_run_as(stream, &bad, &g, &operands), TLOB_ERR_ARGUMENT, "23 characters");
     bad = method;
-    bad.form = (tlob_form)4;
-    FAILS(tlob_gemm_run_as(stream, &bad, &g, &operands), TLOB_ERR_ARGUMENT, "form of the method is 4");
+    bad.form = (tlob_form)TLOB_FORM_COUNT;
+    FAILS(tlob_gemm_run_as(stream, &bad, &g, &operands), TLOB_ERR_ARGUMENT, "form of the method is 5");
     bad = method;
     bad.n_configuration = TLOB_METHOD_FIELDS_MAX + 1;
     FAILS(tlob_gemm_run_as(stream, &bad, &g, &operands), TLOB_ERR_ARGUMENT, "17 fields");

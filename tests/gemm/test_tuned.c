@@ -240,6 +240,46 @@ Test(tuned, a_wide_product_is_one_call) {
     expect_stats(1, 0, 0);
 }
 
+static tlob_gemm long_sum(int64_t k) {
+    tlob_gemm g = tlob_gemm_init(1, 1, k);
+    g.compute = TLOB_COMPUTE_FP32;
+    return g;
+}
+
+Test(tuned, a_product_in_pieces_is_a_batch) {
+    const tlob_gemm two = long_sum(256), pieces = long_sum(512);
+    put(two, method_of("picky", TLOB_FORM_SPLIT, 1));
+    put(pieces, method_of("cpu_ref", TLOB_FORM_SPLIT, -1));
+    open_tuned(true);
+    run_right(two);
+    cr_expect(noted.products == 1 && noted.way == 1 && noted.batch == 2);
+    OK(tlob_gemm_run(stream, &two, &operands));
+    cr_expect(noted.products == 2 && noted.adoptions == 1);
+    run_right(pieces);
+    tlob_explanation e;
+    OK(tlob_gemm_explain(stream, &pieces, &operands, &e));
+    cr_expect_eq(e.choice.form, TLOB_FORM_SPLIT);
+    expect_stats(3, 0, 0);
+}
+
+/* As many pieces as `picky` takes products in a batch, and more. */
+Test(tuned, pieces_are_no_more_than_the_largest_batch) {
+    const tlob_gemm most = long_sum(512), more = long_sum(1024);
+    const tlob_method method = method_of("picky", TLOB_FORM_SPLIT, -1);
+    static _Alignas(64) float zeros[1024];
+    const tlob_gemm_operands x = {.a = zeros, .b = zeros, .d = d};
+    put(more, method);
+    open_tuned(false);
+    OK(tlob_gemm_run_as(stream, &method, &most, &x));
+    cr_expect(noted.products == 1 && noted.batch == 4);
+    const tlob_status status = tlob_gemm_run_as(stream, &method, &more, &x);
+    cr_expect(status == TLOB_ERR_UNSUPPORTED && strstr(tlob_last_error()->message, "more than the backend's largest"),
+              "%s", tlob_last_error()->message);
+    OK(tlob_gemm_run(stream, &more, &x));
+    cr_expect(noted.products == 1 && d[0] == 0);
+    expect_stats(0, 1, 1);
+}
+
 /* What is warm is not looked up again, and is counted all the same. */
 Test(tuned, a_warm_product_takes_its_configuration_once) {
     tlob_gemm g = problem_of(3, 1);

@@ -60,6 +60,7 @@ Test(gpu_block, kernels) {
     case_attend_shapes(&gpu);
     case_attend_pathological(&gpu);
     case_affine(&gpu);
+    case_add_pieces(&gpu);
     case_finish(&gpu);
     case_finish_pathological(&gpu);
     case_row_sum(&gpu);
@@ -67,6 +68,9 @@ Test(gpu_block, kernels) {
     case_adam_table(&gpu);
     case_adam_lr(&gpu);
     case_adam_state(&gpu);
+    case_head_train(&gpu);
+    case_sum_chunks(&gpu);
+    case_adam_chunked(&gpu);
     case_beyond_the_grid(&gpu);
     lab_close(&gpu);
 }

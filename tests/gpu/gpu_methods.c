@@ -80,6 +80,23 @@ static parity_case wide_case(int i) {
     return c;
 }
 
+/* Products that can be split: all transposes, padded and odd, C elsewhere or not to be read. */
+static parity_case split_case(int i) {
+    parity_case c = {.a = PARITY_UNIFORM, .b = PARITY_UNIFORM, .c = i % 2 ? PARITY_UNIFORM : PARITY_NAN};
+    tlob_gemm g = i < 4 ? tlob_gemm_init(16, 16, 2048) : tlob_gemm_init(33, 7, 1000);
+    const int64_t pad = i < 4 ? 0 : 3;
+    g.transa = i & 2 ? TLOB_OP_T : TLOB_OP_N;
+    g.transb = i & 1 ? TLOB_OP_T : TLOB_OP_N;
+    g.lda = (i & 2 ? g.k : g.m) + pad;
+    g.ldb = (i & 1 ? g.n : g.k) + pad;
+    g.ldc += pad;
+    g.beta = i % 2 ? -0.5f : 0.0f;
+    c.apart = i % 2 || i < 4;
+    c.gemm = g;
+    snprintf(c.name, sizeof(c.name), "methods/split/%d", i);
+    return c;
+}
+
 static bool find_case(const char *name, parity_case *c) {
     for (int i = 0; i < parity_case_count(); i++) {
         *c = parity_case_get(i);
@@ -92,8 +109,9 @@ static bool find_case(const char *name, parity_case *c) {
 enum {
     NAMES = sizeof(names) / sizeof(*names),
     WIDE = 4,
+    SPLIT = 8,
     SUPPORT = 2 * TLOB_EPILOGUE_COUNT,
-    CASES = NAMES + WIDE + SUPPORT,
+    CASES = NAMES + WIDE + SPLIT + SUPPORT,
 };
 
 static parity_case case_of(int i) {
@@ -102,8 +120,10 @@ static parity_case case_of(int i) {
         cr_assert(find_case(names[i], &c), "no case matches %s", names[i]);
     else if (i < NAMES + WIDE)
         c = wide_case(i - NAMES);
+    else if (i < NAMES + WIDE + SPLIT)
+        c = split_case(i - NAMES - WIDE);
     else /* with A as it lies and B transposed, all epilogues have a kernel */
-        c = parity_case_support((tlob_epilogue)((i - NAMES - WIDE) / 2), 1, i % 2 ? 3 : 1);
+        c = parity_case_support((tlob_epilogue)((i - NAMES - WIDE - SPLIT) / 2), 1, i % 2 ? 3 : 1);
     return c;
 }
 
@@ -131,6 +151,10 @@ static void run_all(tlob_compute mode) {
         cr_expect_eq(count("cublaslt", TLOB_FORM_SEPARATE, true) > 0, g.epilogue != TLOB_EPILOGUE_NONE, "%s", c.name);
         if (i >= NAMES && i < NAMES + WIDE)
             cr_expect_gt(count("cublaslt", TLOB_FORM_WIDE, true), 1, "%s", c.name);
+        const bool splits = !tlob_form_obstacle(TLOB_FORM_SPLIT, &g);
+        cr_expect(splits || i < NAMES + WIDE || i >= NAMES + WIDE + SPLIT, "%s", c.name);
+        cr_expect_eq(count("cublas_classic", TLOB_FORM_SPLIT, false), splits, "%s", c.name);
+        cr_expect_eq(count("cublaslt", TLOB_FORM_SPLIT, true) > 0, splits, "%s", c.name);
     }
     tlob_stream_close(&oracle);
     tlob_context_destroy(&host);
@@ -158,16 +182,16 @@ typedef struct lab {
     void *d[2];   /* on the host */
 } lab;
 
-/* The gradient of the weights of three projections over k samples. */
-static lab open_lab(tlob_switch deterministic, int64_t k) {
+/* The gradient of the weights of `count` projections over k samples. */
+static lab open_lab(tlob_switch deterministic, int64_t count, int64_t k) {
     lab l = {.gemm = tlob_gemm_init(16, 32, k)};
     tlob_gemm *g = &l.gemm;
     g->transb = TLOB_OP_T;
     g->ldb = g->n;
-    g->batch = 3;
+    g->batch = count;
     g->stride_a = g->m * k;
     g->stride_c = g->m * g->n;
-    const int64_t a = 3 * g->stride_a, b = g->n * k, d = 3 * g->stride_c;
+    const int64_t a = count * g->stride_a, b = g->n * k, d = count * g->stride_c;
     open_cuda(deterministic, &l.ctx, &l.stream);
     l.bytes = (size_t)d * sizeof(float);
     OK(tlob_buffer_create(l.ctx, (size_t)(a + b + d) * sizeof(float), &l.buffer));
@@ -195,7 +219,7 @@ static void poison(const lab *l) {
 
 Test(gpu_methods, of_a_deterministic_context_give_the_same_bits_again, .timeout = 120) {
     NEED_GPU();
-    lab l = open_lab(TLOB_SWITCH_ON, 4096);
+    lab l = open_lab(TLOB_SWITCH_ON, 3, 4096);
     find(l.stream, &l.gemm, &l.x);
     cr_assert_gt(n_found, 50);
     for (int i = 0; i < n_found; i++) {
@@ -217,7 +241,7 @@ Test(gpu_methods, are_the_same_in_another_context, .timeout = 60) {
     static tlob_method before[MOST];
     int n = 0;
     for (int round = 0; round < 2; round++) {
-        lab l = open_lab(TLOB_SWITCH_OFF, 1024);
+        lab l = open_lab(TLOB_SWITCH_OFF, 3, 1024);
         find(l.stream, &l.gemm, &l.x);
         cr_assert(round == 0 || n == n_found, "%d, then %d", n, n_found);
         for (int i = 0; round && i < n; i++)
@@ -230,7 +254,7 @@ Test(gpu_methods, are_the_same_in_another_context, .timeout = 60) {
 
 Test(gpu_methods, that_are_warm_can_be_captured, .timeout = 60) {
     NEED_GPU();
-    lab l = open_lab(TLOB_SWITCH_OFF, 1024);
+    lab l = open_lab(TLOB_SWITCH_OFF, 3, 1024);
     find(l.stream, &l.gemm, &l.x);
     const int step = n_found / 24 + 1;
     for (int i = 0; i < n_found; i += step) {
@@ -253,11 +277,55 @@ Test(gpu_methods, that_are_warm_can_be_captured, .timeout = 60) {
     close_lab(&l);
 }
 
+/* Both backends' own choice, and some configurations: alone, and from a graph on this stream and on another. */
+static void capture_splits(lab *l) {
+    tlob_stream *other;
+    int tried = 0, last = -1;
+    OK(tlob_stream_create(l->ctx, &other));
+    find(l->stream, &l->gemm, &l->x);
+    const int step = count("cublaslt", TLOB_FORM_SPLIT, true) / 8 + 1;
+    for (int i = 0; i < n_found; i++) {
+        char text[160];
+        tlob_graph *graph;
+        if (found[i].form != TLOB_FORM_SPLIT || (found[i].n_configuration && i < last + step))
+            continue;
+        last = i;
+        tried++;
+        tlob_method_print(&found[i], text, sizeof(text));
+        poison(l);
+        OK(tlob_gemm_run_as(l->stream, &found[i], &l->gemm, &l->x));
+        OK(tlob_download(l->stream, l->d[0], l->x.d, l->bytes));
+        OK(tlob_graph_begin(l->stream));
+        OK(tlob_gemm_run_as(l->stream, &found[i], &l->gemm, &l->x));
+        OK(tlob_graph_end(l->stream, &graph));
+        for (int where = 0; where < 2; where++) {
+            poison(l);
+            OK(tlob_graph_launch(graph, where ? other : l->stream));
+            OK(tlob_download(l->stream, l->d[1], l->x.d, l->bytes));
+            cr_expect_eq(memcmp(l->d[0], l->d[1], l->bytes), 0, "%s", text);
+        }
+        tlob_graph_destroy(&graph);
+    }
+    cr_expect_gt(tried, 4);
+    tlob_stream_close(&other);
+}
+
+/* In a deterministic context, so that one plan gives one order of sums. */
+Test(gpu_methods, that_split_can_be_captured, .timeout = 120) {
+    NEED_GPU();
+    for (int mode = TLOB_COMPUTE_TF32; mode <= TLOB_COMPUTE_FP32; mode++) {
+        lab l = open_lab(TLOB_SWITCH_ON, 1, 65536);
+        l.gemm.compute = (tlob_compute)mode;
+        capture_splits(&l);
+        close_lab(&l);
+    }
+}
+
 /* By default a deep batch is done in a loop, and what comes out is what the batch would give. */
 Test(gpu_methods, the_default_policy_loops_over_a_deep_batch, .timeout = 60) {
     NEED_GPU();
     const int64_t k = 65536;
-    lab l = open_lab(TLOB_SWITCH_OFF, k);
+    lab l = open_lab(TLOB_SWITCH_OFF, 3, k);
     tlob_explanation e;
     OK(tlob_gemm_explain(l.stream, &l.gemm, &l.x, &e));
     cr_assert_eq(e.choice.form, TLOB_FORM_LOOP);

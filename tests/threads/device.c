@@ -96,6 +96,17 @@ static const char *fake_misplaced(const void *ptr, int device) {
     return NULL;
 }
 
+static int fake_alloc(void **ptr, size_t bytes) {
+    int code = device_graph.alloc_code ? device_graph.alloc_code : tlob_space_host.alloc(ptr, bytes);
+    device_graph.blocks += code == 0;
+    return code;
+}
+
+static void fake_free(void *ptr) {
+    device_graph.blocks -= ptr != NULL;
+    tlob_space_host.free(ptr);
+}
+
 /* --- streams, captures and graphs --- */
 
 static int fake_stream_create(struct CUstream_st **stream) {
@@ -194,6 +205,8 @@ __attribute__((constructor)) static void make_space(void) {
     device_space.enter = fake_enter;
     device_space.leave = fake_leave;
     device_space.misplaced = fake_misplaced;
+    device_space.alloc = fake_alloc;
+    device_space.free = fake_free;
     device_space.stream_create = fake_stream_create;
     device_space.stream_destroy = fake_stream_destroy;
     device_space.capturing = tlob_backend_capturing;

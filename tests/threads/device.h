@@ -15,9 +15,11 @@ extern atomic_int device_asked;          /**< how often the core has asked where
 extern atomic_int device_entered;        /**< how often the core has made a device current */
 extern atomic_int device_searches;       /**< how often the backend cublaslt has listed algorithms */
 
-/** Captures and graphs: what a test makes fail, and what the core has done. Each thread has its own. */
+/** Captures, graphs and memory: what a test makes fail, and what the core has done. Each thread has its own. */
 typedef struct device_graphs {
     int load_code, begin_code, end_code, instantiate_code, event_code, launch_code; /**< what these calls return */
+    int alloc_code;                /**< what an allocation on the device returns */
+    int blocks;                    /**< of device memory that have been allocated and not freed */
     struct CUstream_st *capturing; /**< the stream that is being captured, or NULL */
     int loads;                     /**< how often the kernels were loaded */
     int alive;                     /**< graphs that can be launched */

@@ -173,6 +173,48 @@ Test(methods, a_wide_batch_is_one_of_them) {
     cr_assert_gt(count(methods_of(&g, &operands), "cublaslt", TLOB_FORM_WIDE, true), 1);
 }
 
+/* A product that can be split, with padding in every matrix. */
+static tlob_gemm long_sum(int ops) {
+    tlob_gemm g = tlob_gemm_init(8, 3, 1024);
+    g.transa = ops & 2 ? TLOB_OP_T : TLOB_OP_N;
+    g.transb = ops & 1 ? TLOB_OP_T : TLOB_OP_N;
+    g.lda = ops & 2 ? 1026 : 9;
+    g.ldb = ops & 1 ? 5 : 1028;
+    g.ldc = 10;
+    return g;
+}
+
+static void every_split_gives_the_same(const tlob_gemm *g) {
+    every_method_gives_the_same(g);
+    const methods *all = methods_of(g, &operands);
+    cr_assert_eq(count(all, "cublas_classic", TLOB_FORM_SPLIT, false), 1);
+    cr_assert_eq(count(all, "cublaslt", TLOB_FORM_SPLIT, false), 1);
+    cr_assert_gt(count(all, "cublaslt", TLOB_FORM_SPLIT, true), 1);
+}
+
+Test(methods, a_product_in_pieces_is_one_of_them) {
+    static const float betas[] = {0.0f, 1.0f, -2.0f};
+    for (int i = 0; i < 12; i++) {
+        tlob_gemm g = long_sum(i % 4);
+        g.beta = betas[i / 4];
+        every_split_gives_the_same(&g);
+    }
+    const tlob_gemm shallow = tlob_gemm_init(8, 3, 128);
+    cr_assert_eq(count(methods_of(&shallow, &operands), "cublaslt", TLOB_FORM_SPLIT, false), 0);
+}
+
+/* D lies in the scratch of the stream, and so may itself be less aligned than an algorithm wants. */
+Test(methods, of_a_split_product_need_no_aligned_d) {
+    const tlob_gemm g = tlob_gemm_init(8, 4, 1024);
+    tlob_gemm_operands x = operands;
+    x.d = d + 1;
+    const methods *all = methods_of(&g, &x), *aligned = methods_of(&g, &operands);
+    cr_assert_eq(count(all, "cublaslt", TLOB_FORM_SPLIT, true), count(aligned, "cublaslt", TLOB_FORM_SPLIT, true));
+    cr_assert_lt(count(all, "cublaslt", TLOB_FORM_WHOLE, true), count(aligned, "cublaslt", TLOB_FORM_WHOLE, true));
+    for (int i = 0; i < all->count; i++)
+        OK(tlob_gemm_run_as(stream, &all->of[i], &g, &x));
+}
+
 Test(methods, come_in_a_fixed_order) {
     const tlob_gemm g = dw(64);
     const methods first = *methods_of(&g, &operands);
@@ -272,6 +314,8 @@ Test(methods, of_a_deterministic_context_have_a_fixed_order_of_sums) {
         cr_assert(!method.n_configuration || *field(&method, "reduction") != 1);
     }
     every_method_gives_the_same(&g);
+    const tlob_gemm pieces = long_sum(1);
+    every_split_gives_the_same(&pieces);
 }
 
 /* --- captures, arguments -------------------------------------------------------------------------------------------- */
@@ -289,6 +333,139 @@ Test(methods, a_configuration_that_is_warm_can_be_captured) {
     FAILS(tlob_gemm_methods(stream, &g, &operands, note_method, NULL), TLOB_ERR_NOT_WARM, "before the capture");
     OK(tlob_graph_end(stream, &graph));
     tlob_graph_destroy(&graph);
+}
+
+/* Both libraries' own choice, and a configuration. */
+enum { SPLITS = 3 };
+
+static tlob_method split_of(const tlob_gemm *g, int which) {
+    const methods *all = methods_of(g, &operands);
+    tlob_method found = {.form = TLOB_FORM_WHOLE};
+    for (int i = 0; i < all->count; i++)
+        if (all->of[i].form == TLOB_FORM_SPLIT && (all->of[i].n_configuration > 0) == (which == 2) &&
+            !strcmp(all->of[i].backend, which ? "cublaslt" : "cublas_classic"))
+            found = all->of[i];
+    cr_assert_eq(found.form, TLOB_FORM_SPLIT);
+    return found;
+}
+
+/* Cold is what a capture may not make: the scratch, and then the product. */
+Test(methods, the_scratch_of_a_split_product_is_made_before_a_capture) {
+    const tlob_gemm g = long_sum(0);
+    for (int i = 0; i < SPLITS; i++) {
+        const tlob_method split = split_of(&g, i), other = split_of(&g, (i + 1) % SPLITS);
+        const int before = device_graph.blocks;
+        tlob_graph *graph;
+        OK(tlob_graph_begin(stream));
+        poison();
+        FAILS(tlob_gemm_run_as(stream, &split, &g, &operands), TLOB_ERR_NOT_WARM, "nothing that needs its scratch");
+        cr_assert(tlob_last_error()->has_gemm);
+        cr_assert_null(stream->scratch);
+        OK(tlob_graph_end(stream, &graph));
+        tlob_graph_destroy(&graph);
+        cr_assert_eq(device_graph.blocks, before);
+
+        OK(tlob_gemm_run_as(stream, &other, &g, &operands));
+        cr_assert_eq(device_graph.blocks, before + 1);
+        const float *scratch = stream->scratch;
+        OK(tlob_graph_begin(stream));
+        FAILS(tlob_gemm_run_as(stream, &split, &g, &operands), TLOB_ERR_NOT_WARM, "has not run on this stream");
+        OK(tlob_graph_end(stream, &graph));
+        tlob_graph_destroy(&graph);
+
+        OK(tlob_gemm_run_as(stream, &split, &g, &operands));
+        poison();
+        OK(tlob_graph_begin(stream));
+        OK(tlob_gemm_run_as(stream, &split, &g, &operands));
+        OK(tlob_graph_end(stream, &graph));
+        cr_assert_eq(d[0], d[0]);
+        cr_assert_eq(stream->scratch, scratch, "for good");
+        cr_assert_eq(device_graph.blocks, before + 1);
+        tlob_graph_destroy(&graph);
+        close_context();
+        cr_assert_eq(device_graph.blocks, 0);
+        open_context(TLOB_SWITCH_OFF, NULL);
+    }
+}
+
+Test(methods, the_scratch_lives_as_long_as_a_graph_that_holds_it) {
+    const tlob_gemm g = long_sum(0);
+    const tlob_method split = split_of(&g, 0);
+    tlob_stream *other;
+    tlob_graph *graph;
+    OK(tlob_stream_create(ctx, &other));
+    OK(tlob_gemm_run_as(stream, &split, &g, &operands));
+    OK(tlob_graph_begin(stream));
+    OK(tlob_gemm_run_as(stream, &split, &g, &operands));
+    OK(tlob_graph_end(stream, &graph));
+    const int blocks = device_graph.blocks;
+    tlob_stream_close(&stream);
+    cr_assert_eq(device_graph.blocks, blocks);
+    OK(tlob_graph_launch(graph, other));
+    tlob_graph_destroy(&graph);
+    cr_assert_eq(device_graph.blocks, blocks - 2, "the scratch and the workspace");
+    stream = other;
+}
+
+Test(methods, no_memory_for_the_scratch_is_an_error_with_its_size) {
+    const tlob_gemm g = long_sum(0);
+    for (int i = 0; i < SPLITS; i++) {
+        const tlob_method split = split_of(&g, i);
+        poison();
+        device_graph.alloc_code = TLOB_CUDA_OUT_OF_MEMORY;
+        FAILS(tlob_gemm_run_as(stream, &split, &g, &operands), TLOB_ERR_OUT_OF_MEMORY, "4194304 bytes of cuda memory");
+        cr_assert(tlob_last_error()->has_gemm && tlob_last_error()->gemm.k == 1024);
+        device_graph.alloc_code = 700;
+        FAILS(tlob_gemm_run_as(stream, &split, &g, &operands), TLOB_ERR_CUDA, "scratch of a stream");
+        device_graph.alloc_code = 0;
+        cr_assert(d[0] != d[0], "nothing has run");
+        OK(tlob_gemm_run_as(stream, &split, &g, &operands));
+        device_graph.alloc_code = TLOB_CUDA_OUT_OF_MEMORY;
+        OK(tlob_gemm_run_as(stream, &split, &g, &operands)); /* warm: nothing to allocate */
+        device_graph.alloc_code = 0;
+        close_context();
+        open_context(TLOB_SWITCH_OFF, NULL);
+    }
+}
+
+/* What a table says is split is warm after tlob_warm. */
+Test(methods, a_table_of_split_products_is_warmed_like_any_other) {
+    tlob_gemm g = long_sum(2);
+    g.compute = TLOB_COMPUTE_TF32;
+    for (int i = 0; i < SPLITS; i++) {
+        tlob_table_entry entry = {.gemm = g, .method = split_of(&g, i), .origin = {.sm = 90, .multiprocessors = 132}};
+        tlob_context_params params = tlob_context_params_default();
+        tlob_table *table;
+        tlob_graph *graph;
+        tlob_explanation e;
+        tlob_stream_stats stats;
+        strcpy(entry.origin.device, "fake");
+        tlob_row_find((tlob_rows){0}, entry.method.backend)->version(entry.origin.library, 64);
+        OK(tlob_table_create(&table));
+        OK(tlob_table_put(table, &entry));
+        close_context();
+        params.policy = (tlob_policy){.kind = TLOB_POLICY_TUNED, .table = table, .strict = true};
+        OK(tlob_context_create(&ctx, &params));
+        OK(tlob_stream_create(ctx, &stream));
+        OK(tlob_gemm_explain(stream, &g, NULL, &e));
+        cr_assert(e.choice.form == TLOB_FORM_SPLIT && !e.warm && !stream->scratch);
+        OK(tlob_warm(stream, &g, 1));
+        OK(tlob_gemm_explain(stream, &g, &operands, &e));
+        cr_assert(e.choice.form == TLOB_FORM_SPLIT && (i == 0 || e.warm), "%s", e.algorithm);
+        tlob_gemm_operands x = operands;
+        x.d = d + 4;
+        OK(tlob_gemm_explain(stream, &g, &x, &e));
+        cr_assert(i == 0 || e.warm, "where D lies does not count: %s", e.algorithm);
+        OK(tlob_graph_begin(stream));
+        OK(tlob_gemm_run(stream, &g, &operands));
+        OK(tlob_graph_end(stream, &graph));
+        tlob_graph_destroy(&graph);
+        OK(tlob_stream_get_stats(stream, &stats));
+        cr_assert(stats.table_hits == 2 && stats.table_misses == 0);
+        close_context();
+        tlob_table_destroy(&table);
+        open_context(TLOB_SWITCH_OFF, NULL);
+    }
 }
 
 Test(methods, bad_arguments) {
@@ -354,7 +531,13 @@ Test(methods, a_trace_tells_the_form_and_who_wanted_it) {
     last.form = TLOB_FORM_SEPARATE;
     FAILS(tlob_gemm_run_as(stream, &last, &g, &operands), TLOB_ERR_UNSUPPORTED, "no epilogue");
     cr_assert_eq(traced.form, TLOB_FORM_SEPARATE);
-    cr_assert_eq(traced.count, 4);
+    const tlob_gemm pieces = long_sum(0);
+    last = split_of(&pieces, 2);
+    OK(tlob_gemm_run_as(stream, &last, &pieces, &operands));
+    cr_assert_eq(traced.form, TLOB_FORM_SPLIT);
+    snprintf(algorithm, sizeof(algorithm), "algo %d ", (int)*field(&last, "id"));
+    cr_assert(strstr(traced.algorithm, algorithm) == traced.algorithm, "%s is not %s", traced.algorithm, algorithm);
+    cr_assert_eq(traced.count, 5);
 }
 
 /* Operands that lie otherwise are decided on anew, and each way is found again. */

@@ -30,9 +30,9 @@ TLOB_API tlob_status tlob_warm(tlob_stream *stream, const tlob_gemm *problems, i
 
 /**
  * Work captured on a stream, to be launched as a whole. It keeps pointers and scalars as they were when it was
- * captured, and holds a reference to its stream, so that the workspace outlives it; operands, buffers, blocks and
- * models are the caller's to keep. What is to change between launches lies in memory that the device reads: operands,
- * and the step count and learning rate of tlob_adam, which tlob_adam_set_lr sets between launches.
+ * captured, and holds a reference to its stream, so that workspace and scratch outlive it; operands, buffers, blocks
+ * and models are the caller's to keep. What is to change between launches lies in memory that the device reads:
+ * operands, and the step count and learning rate of tlob_adam, which tlob_adam_set_lr sets between launches.
  */
 typedef struct tlob_graph tlob_graph;
 

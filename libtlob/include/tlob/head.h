@@ -56,7 +56,16 @@ TLOB_API tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const 
                                     const float *logits, const uint8_t *labels, int64_t samples, float *dweights,
                                     float *dy);
 
-/** The result of the last tlob_head_loss; ARGUMENT before the first. Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
+/**
+ * tlob_head_forward and tlob_head_loss at once, in two kernels of libtlob's own instead of products: the logits are not
+ * stored. Products of floats, whatever the compute mode. dweights and dy are not NULL. Otherwise as tlob_head_loss.
+ * Errors: ARGUMENT, CLOSED, MEMORY_SPACE, CUDA.
+ */
+TLOB_API tlob_status tlob_head_train(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
+                                     const uint8_t *labels, int64_t samples, float *dweights, float *dy);
+
+/** The result of the last tlob_head_loss or tlob_head_train; ARGUMENT before the first. Blocking. Errors: ARGUMENT,
+ *  CLOSED, CUDA. */
 TLOB_API tlob_status tlob_head_result(tlob_head *head, tlob_stream *stream, tlob_loss *loss);
 
 /** Whether `count` labels in host memory are all 0, 1 or 2. Errors: TLOB_ERR_LABEL names index and value. */

@@ -32,8 +32,9 @@ TLOB_API void tlob_method_print(const tlob_method *method, char *text, size_t si
  *
  * Errors: those of tlob_gemm_run_on, and: ARGUMENT for a method that is not well formed; UNSUPPORTED where the form has
  * an obstacle, the backend takes no configurations, does not know a field, or its library's check refuses the
- * configuration for this problem and these operands; NOT_WARM for a configuration that is new to the stream during a
- * capture. Thread-safety: as the stream.
+ * configuration for this problem and these operands; NOT_WARM for a configuration, or the first product in form SPLIT,
+ * that is new to the stream during a capture; OUT_OF_MEMORY, of the scratch that SPLIT needs. Thread-safety: as the
+ * stream.
  */
 TLOB_API tlob_status tlob_gemm_run_as(struct tlob_stream *stream, const tlob_method *method, const tlob_gemm *gemm,
                                       const tlob_gemm_operands *x);

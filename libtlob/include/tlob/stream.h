@@ -1,4 +1,4 @@
-/** Streams: where work is enqueued, and what belongs to each (handles, one workspace). */
+/** Streams: where work is enqueued, and what belongs to each (handles, one workspace, one scratch). */
 #ifndef TLOB_STREAM_H
 #define TLOB_STREAM_H
 
@@ -11,8 +11,9 @@ extern "C" {
 struct CUstream_st; /* what cudaStream_t points to */
 
 /**
- * A stream of a context, with its classic handle, its Lt handle, and one workspace shared by the two. Work on one
- * stream runs in the order of the calls. On a host context every call has finished when it returns.
+ * A stream of a context, with its classic handle, its Lt handle, and one workspace shared by the two; and with 4 MiB of
+ * scratch from its first product in form SPLIT on, on a host context too. Work on one stream runs in the order of the
+ * calls. On a host context every call has finished when it returns.
  *
  * Thread-safety: distinct streams from distinct threads; one stream from one thread at a time.
  */
@@ -34,9 +35,9 @@ TLOB_API tlob_status tlob_stream_create(tlob_context *ctx, tlob_stream **stream)
 
 /**
  * Gives a reference back and sets `*stream` to NULL; NULL is allowed. A tlob_graph has a reference of its own. The last
- * one waits for the stream and frees its workspace, so keep a stream open while it is in use or while a graph that is no
- * tlob_graph lives. Vendor handles are kept for the next stream on the device: to destroy one would spoil every capture
- * under way. Safe during captures of other streams, in whatever mode.
+ * one waits for the stream and frees workspace and scratch, so keep a stream open while it is in use or while a graph
+ * that is no tlob_graph lives. Vendor handles are kept for the next stream on the device: to destroy one would spoil
+ * every capture under way. Safe during captures of other streams, in whatever mode.
  */
 TLOB_API void tlob_stream_close(tlob_stream **stream);
 
