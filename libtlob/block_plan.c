@@ -35,7 +35,8 @@ static const char *find_obstacle(const tlob_context *ctx, const tlob_block_shape
         return "the fused kernels need more than 200 KiB of shared memory, which GPUs of compute capability 9.0 to 11 "
                "have";
     if (!ctx->has_fused_code) /* older code would not wait for the kernel before, which it overlaps with */
-        return "this build has no code of compute capability 9.0 for the device, which the fused kernels need";
+        return "this build has no code of compute capability 9.0 for the device, or the driver is older than CUDA "
+               "12.3, and the fused kernels need both";
     return tlob_block_fused_obstacle(shape);
 }
 

@@ -4,7 +4,7 @@
 
 #define THREADS 256
 #define WARPS   (THREADS / 32)
-#define ROOM    (146 * 1024) /* bytes of shared memory: the most that a shape takes, 128 tokens of 32 in a backward pass */
+#define ROOM    (146 * 1024) /* bytes of shared memory, the most that a shape takes: gradients of 128 tokens of 32 */
 
 /*
  * The fused block for every shape that tlob_block_fused_obstacle lets pass, at sizes known at run time but for
@@ -114,20 +114,17 @@ struct any_place {
     }
 };
 
-/** The slice of Q, K and V, one after the other. */
+/** The slice of Q, K and V, one after the other: as one product, so that no warp waits for work. */
 template <bool FP32> static __device__ void any_project(const any_place &p, float *qkv) {
     const any_tiling &t = p.t;
-#pragma unroll 1
-    for (int m = 0; m < 3; m++) {
-        float *to = qkv + m * t.columns * t.ld;
-        any_corners(t.columns, t.width, [&](int column, int r) {
-            float c[4];
-            any_product<FP32>(
-                c, t.d_in / 8, [&](int i, int k) { return p.x(column + i, k); },
-                [&](int k, int j) { return p.project(m, r + j, k); });
-            any_elements(column, r, [&](int i, int col, int row) { to[col * t.ld + row] = c[i]; });
-        });
-    }
+    any_corners(t.columns, 3 * t.width, [&](int column, int of_all) {
+        const int m = of_all / t.width, r = of_all % t.width;
+        float c[4], *to = qkv + m * t.columns * t.ld;
+        any_product<FP32>(
+            c, t.d_in / 8, [&](int i, int k) { return p.x(column + i, k); },
+            [&](int k, int j) { return p.project(m, r + j, k); });
+        any_elements(column, r, [&](int i, int col, int row) { to[col * t.ld + row] = c[i]; });
+    });
 }
 
 /* --- attention -------------------------------------------------------------------------------------------------- */
@@ -304,8 +301,8 @@ static int any_backward_floats(const any_tiling &t) {
     return 8 * t.columns * t.ld + 3 * t.groups * t.tokens;
 }
 
-/** O and dQ, and the statistics: a thread for each query, which leaves Q times `scale`, so that scores have the same bits
- *  when they are computed again. */
+/** O and dQ, and the statistics: a thread for each query, which leaves Q times `scale`, so that scores have the same
+ *  bits when they are computed again. */
 template <int D>
 static __device__ void any_queries(const any_tiling &t, const any_slices &s, float scale, float root) {
     any_tokens(t, [&](int group, int token, int row) {
@@ -352,21 +349,19 @@ template <bool FP32>
 static __device__ void any_add_weights(const any_place &p, const any_slices &s, float *sums, bool set) {
     const any_tiling &t = p.t;
     auto take = [&](float *to, float value) { *to = set ? value : *to + value; };
-#pragma unroll 1
-    for (int m = 0; m < 3; m++) {
+    any_corners(t.width, 3 * t.d_in, [&](int r, int of_all) {
+        const int m = of_all / t.d_in, in = of_all % t.d_in;
         const float *d = s.dq + m * t.columns * t.ld;
-        any_corners(t.width, t.d_in, [&](int r, int in) {
-            float c[4];
-            any_product<FP32>(
-                c, t.columns / 8,
-                [&](int i, int k) { return k < p.count && r + i < t.width ? d[k * t.ld + r + i] : 0.0f; },
-                [&](int k, int j) { return p.x(k, in + j); });
-            any_elements(r, in, [&](int i, int row, int column) {
-                if (row < t.width)
-                    take(sums + m * t.d_out * t.d_in + p.row + row + t.d_out * column, c[i]);
-            });
+        float c[4];
+        any_product<FP32>(
+            c, t.columns / 8,
+            [&](int i, int k) { return k < p.count && r + i < t.width ? d[k * t.ld + r + i] : 0.0f; },
+            [&](int k, int j) { return p.x(k, in + j); });
+        any_elements(r, in, [&](int i, int row, int column) {
+            if (row < t.width)
+                take(sums + m * t.d_out * t.d_in + p.row + row + t.d_out * column, c[i]);
         });
-    }
+    });
     any_corners(t.d_out, t.width, [&](int r, int in) {
         float c[4];
         any_product<FP32>(
