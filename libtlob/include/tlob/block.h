@@ -99,6 +99,7 @@ TLOB_API void tlob_block_destroy(tlob_block **block);
  *
  * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, samples from 0 to
  * max_samples. All in the memory of the stream's context; x and y may be NULL where samples is 0. Asynchronous.
+ * NaN and infinities in a sample of x reach Y of that sample alone; docs/fused.md says where infinities are NaN.
  * Errors: as tlob_gemm_run, and ARGUMENT for another context's stream.
  */
 TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
@@ -106,22 +107,25 @@ TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, 
 
 /**
  * The gradients of a scalar loss, given dy = dLoss/dY [d_out, N], for the samples of the last forward with the same
- * weights and x. dweights: flat as the weights, overwritten; dx: [d_in, N], overwritten, or NULL where not wanted.
- * No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and device.
+ * weights and x. dweights: flat as the weights, overwritten; dx: [d_in, N], overwritten. Either is NULL where it is not
+ * wanted, and then the other has the same bits as with both. No atomics and a fixed order of summation: the same inputs
+ * give the same bits on the same backend and device.
  *
  *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
  *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim),
  *     dW_{Q,K,V} = d{Q,K,V} X^T (one strided-batched product),
  *     dX = W_Q^T dQ + W_K^T dK + W_V^T dV
  *
- * Errors: as tlob_block_forward; ARGUMENT where `samples` is not that of the last forward.
+ * Errors: as tlob_block_forward; ARGUMENT where `samples` is not that of the last forward, or dweights and dx are NULL.
  */
 TLOB_API tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                          const float *dy, int64_t samples, float *dweights, float *dx);
 
 /**
  * The focus of the attention in the last forward: the mean over all softmax rows of the row's largest P; 1/tokens is
- * uniform, 1 is one-hot, NaN before the first forward. Blocking. Errors: ARGUMENT, CLOSED, CUDA.
+ * uniform, 1 is one-hot, NaN before the first forward. The number of rows is that of the last call of
+ * tlob_block_forward, also when a graph has been launched since: launch only graphs of as many samples before asking.
+ * Blocking. Errors: ARGUMENT, CLOSED, CUDA.
  */
 TLOB_API tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *value);
 
