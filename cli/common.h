@@ -37,6 +37,7 @@ enum {
     CLI_KEY_DATA = 0x200,
     CLI_KEY_OWN = 0x300,
     CLI_KEY_PRODUCT = 0x400,
+    CLI_KEY_BLOCK = 0x500,
 };
 
 // --- the context: --device, --compute, --policy, --table, --deterministic, --block-plan, --config ---

@@ -1,5 +1,6 @@
 // `tlob explain`: which backend runs a matrix product, in which form, why, and how. Without a GPU it tells all but the
-// algorithm.
+// algorithm. Of blocks: explain_block.c.
+#include "cli/explain_block.h"
 #include "cli/product.h"
 
 #include <stdio.h>
@@ -8,6 +9,7 @@
 typedef struct explain_options {
     cli_context_options context;
     cli_product_options product;
+    cli_block_options block;
     int64_t threshold; // 0: not given
     bool json;
 } explain_options;
@@ -32,12 +34,21 @@ static const char doc[] =
     "\n"
     "For example, the fused Q, K and V projections of a TLOB block at batch 256:\n"
     "\n"
-    "  tlob explain 16 256 32 --batch 3";
+    "  tlob explain 16 256 32 --batch 3\n"
+    "\n"
+    "With --block it shows which plan that block itself gets, composed of products or fused, and why:\n"
+    "\n"
+    "  tlob explain --block --samples 256";
 
-static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {&cli_product_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&cli_context_argp, 0, NULL, 0}, {&cli_product_argp, 0, NULL, 0},
+                                             {&cli_block_argp, 0, NULL, 0}, {0}};
 
 static void check_end(const struct argp_state *state, const explain_options *options) {
-    if (state->arg_num < 3)
+    if (options->block.asked && (options->product.given || options->threshold))
+        argp_error(state, "--block is of no product: leave sizes and options of products, and --threshold, out");
+    if (options->block.given && !options->block.asked)
+        argp_error(state, "--%s is of a block, and needs --block", options->block.given);
+    if (!options->block.asked && state->arg_num < 3)
         argp_error(state, "three sizes are needed: M N K");
     if (options->threshold && options->context.params.policy.kind)
         argp_error(state, "--threshold and --policy exclude each other");
@@ -49,6 +60,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->context;
         state->child_inputs[1] = &options->product;
+        state->child_inputs[2] = &options->block;
         return 0;
     case KEY_THRESHOLD:
         options->threshold = cli_integer(state, "--threshold", arg, 1, INT64_MAX);
@@ -221,9 +233,11 @@ static int print_json(const answer *a) {
 }
 
 int cli_explain(int argc, char **argv) {
-    explain_options options = {.threshold = 0};
-    const struct argp argp = {own_options, parse, "M N K", doc, children, NULL, NULL};
+    explain_options options = {.block = cli_block_begin()};
+    const struct argp argp = {own_options, parse, "M N K\n--block", doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
+    if (options.block.asked)
+        return cli_explain_block(&options.block, &options.context, options.json);
     cli_product_finish(&options.product);
     answer a = {.asked = false};
     if (ask(&options, &a))

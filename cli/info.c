@@ -56,8 +56,11 @@ static void print_setting(const char *name, const char *value, tlob_origin origi
 
 // How many entries of a table are for a device and the libraries at hand.
 static void print_share(const tlob_table *table, const char *device, const tlob_device_info *info) {
-    printf("  %-15s %lld entries are for it and the libraries at hand\n", device,
+    printf("  %-15s %lld entries are for it and the libraries at hand", device,
            (long long)tlob_table_count(table, info));
+    if (tlob_table_count_blocks(table, NULL))
+        printf(", and %lld blocks", (long long)tlob_table_count_blocks(table, info));
+    printf("\n");
 }
 
 // What the table of the settings is good for.

@@ -28,7 +28,7 @@ static const struct argp_option own_options[] = {
 static const char doc[] =
     "Looks at tables of measured methods, which the policy `tuned' reads.\n"
     "\n"
-    "  list FILE...        the entries: product, method, device and library\n"
+    "  list FILE...        the entries: product, method, device and library; for blocks the plan\n"
     "  explain FILE M N K  which entry answers a product, or why none does\n"
     "  diff A B            what is only in A, only in B, or differs\n"
     "  verify FILE...      whether every entry is sound; with --device also whether what it does is right\n"
@@ -42,7 +42,7 @@ static const char doc[] =
     "\n"
     "verify exits with 1 if an entry is rejected or, with --device, if one that is for this device and these libraries "
     "cannot be done as it says or gives a wrong result: each is run between guards, on outputs full of NaN, and "
-    "compared with the oracle.";
+    "compared with the oracle. Entries for blocks are not run.";
 
 static const struct argp_child children[] = {{&cli_product_argp, 0, NULL, 2}, {0}};
 
@@ -124,7 +124,10 @@ bool cli_table_read(const char *path, cli_table_file *file) {
 
 void cli_table_print_report(const cli_table_file *file) {
     const tlob_table_report *r = &file->report;
+    const int64_t blocks = tlob_table_count_blocks(file->table, NULL);
     printf("%s: %" PRId64 " entries", file->path, tlob_table_count(file->table, NULL));
+    if (blocks)
+        printf(", %" PRId64 " blocks", blocks);
     if (r->rejected)
         printf(", %" PRId64 " rejected, the first: %s", r->rejected, r->reason);
     printf("\n");
@@ -148,6 +151,20 @@ void cli_table_words(const tlob_table_entry *entry, char *text, size_t size) {
     snprintf(text, size, "%s: %s (%s)", product, method, origin);
 }
 
+void cli_table_block_words(const tlob_table_block *entry, char *text, size_t size) {
+    const tlob_block_shape *s = &entry->shape;
+    char seq[40] = "", origin[256];
+    if (s->seq != 1)
+        snprintf(seq, sizeof seq, " --seq %" PRId64, s->seq);
+    origin_words(&entry->origin, origin, sizeof origin);
+    snprintf(text, size,
+             "--block --d-in %" PRId64 " --d-out %" PRId64 " --head-dim %" PRId64 "%s --samples %" PRId64
+             "%s%s --compute %s: %s (%s)",
+             s->d_in, s->d_out, s->head_dim, seq, entry->samples, s->axis == TLOB_AXIS_TIME ? " --axis time" : "",
+             entry->inference ? " --inference" : "", tlob_compute_name(entry->compute),
+             tlob_block_plan_name(entry->plan), origin);
+}
+
 // --- list ---
 
 static void print_entry(void *user, const tlob_table_entry *entry) {
@@ -162,6 +179,26 @@ static void print_entry(void *user, const tlob_table_entry *entry) {
         printf("%s\n", words);
 }
 
+static void print_block(void *user, const tlob_table_block *entry) {
+    const cli_table_options *options = user;
+    char words[640];
+    if ((entry->rejected != NULL) != options->rejected)
+        return;
+    cli_table_block_words(entry, words, sizeof words);
+    if (entry->rejected)
+        printf("%s: %s\n", entry->source, entry->rejected);
+    else
+        printf("%s\n", words);
+}
+
+static void add_origin(cJSON *object, const tlob_table_origin *of) {
+    cJSON *origin = cJSON_AddObjectToObject(object, "origin");
+    cJSON_AddStringToObject(origin, "device", of->device);
+    cJSON_AddNumberToObject(origin, "sm", of->sm);
+    cJSON_AddNumberToObject(origin, "multiprocessors", of->multiprocessors);
+    cJSON_AddStringToObject(origin, "library", of->library);
+}
+
 static void add_entry(void *user, const tlob_table_entry *entry) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddItemToArray(user, object);
@@ -172,7 +209,7 @@ static void add_entry(void *user, const tlob_table_entry *entry) {
     }
     cli_product_add(object, &entry->gemm);
     cJSON_AddStringToObject(object, "compute", tlob_compute_name(entry->gemm.compute));
-    cJSON *method = cJSON_AddObjectToObject(object, "method"), *origin = cJSON_AddObjectToObject(object, "origin");
+    cJSON *method = cJSON_AddObjectToObject(object, "method");
     cJSON_AddStringToObject(method, "backend", entry->method.backend);
     cJSON_AddStringToObject(method, "form", tlob_form_name(entry->method.form));
     cJSON *configuration = cJSON_AddObjectToObject(method, "configuration");
@@ -181,10 +218,7 @@ static void add_entry(void *user, const tlob_table_entry *entry) {
         snprintf(digits, sizeof digits, "%" PRId64, entry->method.configuration[i].value);
         cJSON_AddRawToObject(configuration, entry->method.configuration[i].name, digits);
     }
-    cJSON_AddStringToObject(origin, "device", entry->origin.device);
-    cJSON_AddNumberToObject(origin, "sm", entry->origin.sm);
-    cJSON_AddNumberToObject(origin, "multiprocessors", entry->origin.multiprocessors);
-    cJSON_AddStringToObject(origin, "library", entry->origin.library);
+    add_origin(object, &entry->origin);
 }
 
 typedef struct filtered {
@@ -198,6 +232,30 @@ static void add_filtered(void *user, const tlob_table_entry *entry) {
         add_entry(f->entries, entry);
 }
 
+static void add_block(void *user, const tlob_table_block *entry) {
+    const filtered *f = user;
+    if ((entry->rejected != NULL) != f->rejected)
+        return;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddItemToArray(f->entries, object);
+    cJSON_AddStringToObject(object, "source", entry->source);
+    if (entry->rejected) {
+        cJSON_AddStringToObject(object, "rejected", entry->rejected);
+        return;
+    }
+    cJSON *block = cJSON_AddObjectToObject(object, "block");
+    cJSON_AddNumberToObject(block, "d_in", (double)entry->shape.d_in);
+    cJSON_AddNumberToObject(block, "d_out", (double)entry->shape.d_out);
+    cJSON_AddNumberToObject(block, "head_dim", (double)entry->shape.head_dim);
+    cJSON_AddNumberToObject(block, "seq", (double)entry->shape.seq);
+    cJSON_AddNumberToObject(block, "samples", (double)entry->samples);
+    cJSON_AddStringToObject(block, "axis", tlob_axis_name(entry->shape.axis));
+    cJSON_AddBoolToObject(block, "inference", entry->inference);
+    cJSON_AddStringToObject(block, "compute", tlob_compute_name(entry->compute));
+    cJSON_AddStringToObject(object, "plan", tlob_block_plan_name(entry->plan));
+    add_origin(object, &entry->origin);
+}
+
 static void add_file(cJSON *json, const cli_table_file *file, bool rejected) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddItemToArray(json, object);
@@ -206,6 +264,8 @@ static void add_file(cJSON *json, const cli_table_file *file, bool rejected) {
     cJSON_AddNumberToObject(object, "rejected", (double)file->report.rejected);
     filtered f = {cJSON_AddArrayToObject(object, "entries"), rejected};
     tlob_table_list(file->table, add_filtered, &f);
+    f.entries = cJSON_AddArrayToObject(object, "blocks");
+    tlob_table_list_blocks(file->table, add_block, &f);
 }
 
 static int print_json(cJSON *json) {
@@ -227,6 +287,7 @@ static int list(cli_table_options *options) {
             add_file(files, &file, options->rejected);
         } else {
             tlob_table_list(file.table, print_entry, options);
+            tlob_table_list_blocks(file.table, print_block, options);
             cli_table_print_report(&file);
         }
         tlob_table_destroy(&file.table);

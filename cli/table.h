@@ -30,7 +30,10 @@ bool cli_table_read(const char *path, cli_table_file *file);
 // "16 256 32 --compute tf32: cublaslt, whole, id 21 (NVIDIA H200, sm_90, 132 multiprocessors; cuBLASLt 13.1.0)"
 void cli_table_words(const tlob_table_entry *entry, char *text, size_t size);
 
-// "t.json: 12 entries, 1 rejected (entry 3: ...)"
+// "--block --d-in 32 --d-out 16 --head-dim 4 --samples 256 --compute tf32: fused (NVIDIA H200, ...; libtlob 0.1.0)"
+void cli_table_block_words(const tlob_table_block *entry, char *text, size_t size);
+
+// "t.json: 12 entries, 3 blocks, 1 rejected, the first: entry 3: ..."
 void cli_table_print_report(const cli_table_file *file);
 
 int cli_table_diff(const cli_table_options *options);

@@ -36,6 +36,22 @@ static void compare_entry(void *user, const tlob_table_entry *entry) {
     printf("differs: %s; in %s: %s\n", words, c->other->path, others);
 }
 
+static void compare_block(void *user, const tlob_table_block *entry) {
+    comparison *c = user;
+    char words[640];
+    if (entry->rejected)
+        return;
+    const tlob_table_block *other = tlob_table_same_block(c->other->table, entry);
+    if (other && (c->backwards || other->plan == entry->plan))
+        return;
+    c->differences++;
+    cli_table_block_words(entry, words, sizeof words);
+    if (other)
+        printf("differs: %s; in %s: %s\n", words, c->other->path, tlob_block_plan_name(other->plan));
+    else
+        printf("only in %s: %s\n", c->here->path, words);
+}
+
 // What no table has taken is not compared: that must not look like agreement.
 static void warn_of_rejected(const cli_table_file *file, const char *consequence) {
     if (file->report.rejected)
@@ -53,8 +69,10 @@ int cli_table_diff(const cli_table_options *options) {
         warn_of_rejected(&a, "not compared");
         warn_of_rejected(&b, "not compared");
         tlob_table_list(a.table, compare_entry, &c);
+        tlob_table_list_blocks(a.table, compare_block, &c);
         c = (comparison){.here = &b, .other = &a, .backwards = true, .differences = c.differences};
         tlob_table_list(b.table, compare_entry, &c);
+        tlob_table_list_blocks(b.table, compare_block, &c);
         bool whole = !a.report.rejected && !b.report.rejected;
         status = c.differences ? DIFFERENT : whole ? SAME : TROUBLE;
     }
@@ -102,6 +120,24 @@ static void add_entry(void *user, const tlob_table_entry *entry) {
         m->status = cli_tlob_error(entry->source);
 }
 
+static void add_block(void *user, const tlob_table_block *entry) {
+    merger *m = user;
+    if (entry->rejected || m->status)
+        return;
+    const tlob_table_block *before = tlob_table_same_block(m->out, entry);
+    if (before && before->plan != entry->plan) {
+        char words[640];
+        cli_table_block_words(entry, words, sizeof words);
+        if (m->options->prefer == CLI_PREFER_NONE)
+            m->status = cli_error("%s contradicts a table before it: %s, and %s; say which is right with --prefer first "
+                                  "or last", entry->source, words, tlob_block_plan_name(before->plan));
+        if (m->options->prefer != CLI_PREFER_LAST)
+            return;
+    }
+    if (tlob_table_put_block(m->out, entry))
+        m->status = cli_tlob_error(entry->source);
+}
+
 static void merge_all(merger *m) {
     int count = m->options->n_files - 1;
     for (; m->at < count && !m->status; m->at++) {
@@ -113,6 +149,7 @@ static void merge_all(merger *m) {
         else {
             warn_of_rejected(&m->in[m->at], "left out");
             tlob_table_list(m->in[m->at].table, add_entry, m);
+            tlob_table_list_blocks(m->in[m->at].table, add_block, m);
         }
     }
 }
@@ -129,7 +166,7 @@ int cli_table_merge(const cli_table_options *options) {
     if (!m.status && tlob_table_write(m.out, options->files[0]))
         m.status = cli_tlob_error(NULL);
     if (!m.status)
-        printf("%s: %lld entries\n", options->files[0], (long long)tlob_table_count(m.out, NULL));
+        cli_table_print_report(&(cli_table_file){.path = options->files[0], .table = m.out});
     for (int i = 0; i < count; i++)
         tlob_table_destroy(&m.in[i].table);
     tlob_table_destroy(&m.out);

@@ -102,12 +102,19 @@ static void print_rejected(void *user, const tlob_table_entry *entry) {
         printf("REJECTED %s: %s\n", entry->source, entry->rejected);
 }
 
+static void print_rejected_block(void *user, const tlob_table_block *entry) {
+    (void)user;
+    if (entry->rejected)
+        printf("REJECTED %s: %s\n", entry->source, entry->rejected);
+}
+
 static int verify(const char *path, const bed *b) {
     cli_table_file file = {NULL};
     if (!cli_table_read(path, &file))
         return CLI_FAILED;
     tally t = {.bed = b, .table = file.table};
     tlob_table_list(file.table, print_rejected, NULL);
+    tlob_table_list_blocks(file.table, print_rejected_block, NULL);
     if (b)
         tlob_table_list(file.table, run_entry, &t);
     cli_table_print_report(&file);

@@ -80,7 +80,7 @@ static const struct argp_option own_options[] = {
      4},
     {"no-graph", KEY_NO_GRAPH, NULL, 0,
      "Enqueue each step call by call on a GPU, not as one CUDA graph: slower, with the same bits, and TLOB_TRACE then "
-     "has the products of every step",
+     "has the products of every step; a block with the fused plan makes none",
      4},
     {0},
 };

@@ -1,5 +1,6 @@
 // `tlob tune`: measures every method of many products, and writes the best of each into a table.
 #include "cli/interrupt.h"
+#include "cli/tune_blocks.h"
 #include "cli/tune_run.h"
 
 #include "io/atomic_file.h"
@@ -13,7 +14,7 @@ typedef struct tune_options {
     cli_context_options context;
     const char *problems; // "builtin", "trace:FILE" or "list:FILE"
     const char *filter, *output, *merge_into, *measurements;
-    bool cold;
+    bool cold, blocks;
     double band; // percent
     int repeat;
 } tune_options;
@@ -27,6 +28,7 @@ enum {
     KEY_CACHE,
     KEY_BAND,
     KEY_REPEAT,
+    KEY_BLOCKS,
 };
 
 static const struct argp_option own_options[] = {
@@ -34,6 +36,10 @@ static const struct argp_option own_options[] = {
     {"problems", KEY_PROBLEMS, "WHICH", 0,
      "builtin (the default: some hundred of the block's, of layers and of others), trace:FILE (those of a file that "
      "TLOB_TRACE wrote) or list:FILE (one a line, in the words of `tlob explain')",
+     2},
+    {"blocks", KEY_BLOCKS, NULL, 0,
+     "Instead of products attention blocks: the plans composed and fused of every shape that has both, for several "
+     "numbers of samples, in the mode of --compute",
      2},
     {"filter", KEY_FILTER, "GLOB", 0, "Only problems with such names, such as 'block/*'", 2},
     {NULL, 0, NULL, 0, "What is written:", 3},
@@ -47,7 +53,7 @@ static const struct argp_option own_options[] = {
     {"cache", KEY_CACHE, "STATE", 0,
      "Which times decide: warm (the default: operands lie in the L2 cache if they fit) or cold (nothing does)", 4},
     {"band", KEY_BAND, "PERCENT", 0,
-     "The largest tie band: what is chosen is slower than the best by no more than that (default 2.5)", 4},
+     "The largest tie band: what is chosen is slower than the best by no more than that (default 2)", 4},
     {"repeat", KEY_REPEAT, "COUNT", 0, "Rounds in which methods take turns (default 21)", 4},
     {0},
 };
@@ -63,6 +69,9 @@ static const char doc[] =
     "--output makes a new table, and replaces the file. With --merge-into a method that the table has is kept while it "
     "is right and within --band of the fastest, so that a table that is tuned again changes only where something has "
     "changed; where no method is right any more its entry is removed.\n"
+    "\n"
+    "With --blocks the plan of each block that was faster goes into the table, for a block made with so many samples; "
+    "fused, where that is within the tie band.\n"
     "\n"
     "After Ctrl-C what was measured until then is written. On --device host the clock is read: that says nothing about "
     "a GPU.\n"
@@ -80,6 +89,8 @@ static void check_options(const struct argp_state *state, const tune_options *op
         argp_error(state, "a table is what this writes: --table and --policy tuned are for other commands");
     if (options->output && options->merge_into)
         argp_error(state, "--output and --merge-into exclude each other");
+    if (options->blocks && (strcmp(options->problems, "builtin") || options->measurements || options->cold))
+        argp_error(state, "--problems, --measurements and --cache cold are for products, and --blocks is not");
     if (options->cold && options->context.params.memory == TLOB_MEMORY_HOST)
         argp_error(state, "--cache cold: there is no cold cache on --device host");
 }
@@ -93,6 +104,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_PROBLEMS:
         options->problems = arg;
+        return 0;
+    case KEY_BLOCKS:
+        options->blocks = true;
         return 0;
     case KEY_FILTER:
         options->filter = arg;
@@ -232,6 +246,18 @@ static int tune(const tune_options *options, const tune_lab *lab, const cli_prob
     return summary.interrupted ? CLI_INTERRUPTED : summary.unsolved || summary.no_memory ? CLI_FAILED : CLI_OK;
 }
 
+// Likewise for the plans of blocks.
+static int tune_plans(const tune_options *options, const tune_lab *lab, tlob_table *table) {
+    tune_blocks_summary summary;
+    bool good = tune_blocks_run(lab, options->filter, table, &summary);
+    if (good)
+        printf("%d blocks, %d of them with a plan that is wrong%s\n", summary.done + summary.unsolved, summary.unsolved,
+               summary.interrupted ? "; interrupted" : "");
+    if ((good || summary.done) && !write_table(options, table))
+        return CLI_FAILED;
+    return !good || summary.unsolved ? CLI_FAILED : summary.interrupted ? CLI_INTERRUPTED : CLI_OK;
+}
+
 // The policy that times are held against: what --policy says, else the default, whatever the environment says.
 static tlob_context *open_context(tune_options *options) {
     tlob_context_params *params = &options->context.params;
@@ -257,7 +283,7 @@ static int run_on(tune_options *options, tlob_context *ctx, const cli_problems *
         good = false;
     }
     if (good && tune_oracle_open(&host, &lab.oracle))
-        status = tune(options, &lab, problems, table);
+        status = options->blocks ? tune_plans(options, &lab, *table) : tune(options, &lab, problems, table);
     tlob_stream_close(&lab.oracle);
     tlob_context_destroy(&host);
     tlob_stream_close(&lab.stream);
@@ -266,14 +292,14 @@ static int run_on(tune_options *options, tlob_context *ctx, const cli_problems *
 }
 
 int cli_tune(int argc, char **argv) {
-    tune_options options = {.problems = "builtin", .band = 2.5, .repeat = 21};
+    tune_options options = {.problems = "builtin", .band = 2, .repeat = 21};
     const struct argp argp = {own_options, parse, NULL, doc, children, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     cli_problems problems = {0};
     tlob_table *table = NULL;
     tlob_context *ctx = NULL;
     int status = CLI_FAILED;
-    if (check_files(&options) && read_problems(&options, &problems) && open_table(&options, &table) &&
+    if (check_files(&options) && (options.blocks || read_problems(&options, &problems)) && open_table(&options, &table) &&
         (ctx = open_context(&options)))
         status = run_on(&options, ctx, &problems, &table);
     tlob_context_destroy(&ctx);

@@ -28,7 +28,7 @@ typedef struct tune_lab {
     double (*seconds)(void); // the clock of a host context
     uint64_t seed;           // of the operands
     int repeat;              // rounds
-    double band;             // the largest tie band: 0.025 means up to 2.5 % slower than the best
+    double band;             // the largest tie band: 0.02 means up to 2 % slower than the best
     bool cold;               // which times decide; false on a host context, where there are no cold ones
     const volatile sig_atomic_t *interrupted; // looked at between measurements; may be NULL
 } tune_lab;

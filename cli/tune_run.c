@@ -217,7 +217,7 @@ static bool find_entry(const tune_job *job, const tlob_gemm *gemm, const tlob_ta
     return true;
 }
 
-// All entries of a table but one.
+// All that a table has but one entry.
 typedef struct removal {
     const tlob_table_entry *entry;
     tlob_table *others;
@@ -230,11 +230,19 @@ static void copy_other(void *user, const tlob_table_entry *entry) {
         r->status = tlob_table_put(r->others, entry);
 }
 
+static void copy_block(void *user, const tlob_table_block *entry) {
+    removal *r = user;
+    if (!r->status)
+        r->status = tlob_table_put_block(r->others, entry);
+}
+
 static bool remove_entry(const tune_job *job, const tlob_table_entry *entry) {
     removal r = {.entry = entry};
     r.status = tlob_table_create(&r.others);
     if (!r.status)
         tlob_table_list(*job->table, copy_other, &r);
+    if (!r.status)
+        tlob_table_list_blocks(*job->table, copy_block, &r);
     if (r.status) {
         cli_tlob_error("tune");
         tlob_table_destroy(&r.others);

@@ -221,10 +221,10 @@ static tlob_status load_entry(tlob_context *ctx, const char *source, const cJSON
 
 static tlob_status take_object(tlob_context *ctx, const char *path, const cJSON *object,
                                tlob_algorithms_report *report) {
-    const cJSON *entries = NULL, *item;
-    tlob_status status = tlob_entries_of(&kind, path, object, &entries);
+    const cJSON *entries[2] = {NULL, NULL}, *item;
+    tlob_status status = tlob_entries_of(&kind, path, object, entries);
     int number = 0;
-    cJSON_ArrayForEach(item, entries) {
+    cJSON_ArrayForEach(item, entries[0]) {
         char source[320];
         snprintf(source, sizeof(source), "%.280s, entry %d", path, ++number);
         if (status == TLOB_OK)

@@ -13,6 +13,7 @@ struct tlob_block {
     tlob_block_plan plan;      /* COMPOSED or FUSED; each leaves the other's buffers NULL */
     bool inference;      /* forward passes alone, which keep nothing */
     int64_t samples;     /* of the last forward pass, or TLOB_NO_PASS */
+    const float *weights; /* of the last forward pass: never read by the host */
     tlob_buffer *proj;   /* Q, K, V one after the other: [d_out, N] each, N of the last forward pass */
     tlob_buffer *o;      /* [d_out, N] */
     tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
@@ -24,6 +25,10 @@ struct tlob_block {
 };
 
 /* --- shapes ---------------------------------------------------------------------------------------------------- */
+
+const char *tlob_axis_name(tlob_axis axis) {
+    return axis == TLOB_AXIS_FEATURE ? "feature" : axis == TLOB_AXIS_TIME ? "time" : "?";
+}
 
 tlob_block_shape tlob_block_shape_default(void) {
     return (tlob_block_shape){.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE};
@@ -163,9 +168,6 @@ tlob_status tlob_block_create_with(tlob_context *ctx, const tlob_block_params *p
     tlob_status status = tlob_block_explain(ctx, params, &choice);
     if (status != TLOB_OK)
         return status;
-    if (params->max_samples < 1)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "max_samples is %" PRId64 ", must be at least 1",
-                         params->max_samples);
     tlob_block *block = calloc(1, sizeof(*block));
     if (!block)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, where, "%zu bytes for a block", sizeof(*block));
@@ -180,7 +182,8 @@ tlob_status tlob_block_create_with(tlob_context *ctx, const tlob_block_params *p
     if (status != TLOB_OK)
         tlob_block_destroy(&block);
     else
-        tlob_log(ctx, TLOB_LOG_INFO, "block of d_in %" PRId64 ", d_out %" PRId64 ", head_dim %" PRId64 ": plan %s: %s",
+        tlob_log(ctx, choice.refused ? TLOB_LOG_WARN : TLOB_LOG_INFO,
+                 "block of d_in %" PRId64 ", d_out %" PRId64 ", head_dim %" PRId64 ": plan %s: %s",
                  block->shape.d_in, block->shape.d_out, block->shape.head_dim, tlob_block_plan_name(choice.plan),
                  choice.reason);
     *out = block;
@@ -339,6 +342,7 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
     tlob_range_pop();
     if (status == TLOB_OK)
         block->samples = samples;
+    block->weights = weights;
     tlob_leave(block->ctx, previous);
     return status;
 }
@@ -418,6 +422,7 @@ static tlob_status backward_chunks(const tlob_block *block, tlob_stream *stream,
                                    const float *dy, float *partial, float *dx) {
     const tlob_space *space = block->ctx->space;
     tlob_block_fused_args args = fused_args(block, weights, x, block->samples);
+    args.settled = weights == block->weights;
     args.dy = dy;
     args.partial = partial;
     args.dx = dx;
@@ -458,7 +463,9 @@ tlob_status tlob_block_backward_chunked(tlob_block *block, tlob_stream *stream, 
     tlob_status status = tlob_enter(block->ctx, &previous);
     if (status != TLOB_OK)
         return status;
+    tlob_range_push("tlob_block_backward");
     status = backward_chunks(block, stream, weights, x, dy, tlob_floats(block->gradients), NULL);
+    tlob_range_pop();
     tlob_leave(block->ctx, previous);
     return status;
 }

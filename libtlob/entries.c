@@ -72,22 +72,29 @@ bool tlob_take_fields(const cJSON *object, tlob_algorithm_field *fields, int mos
     return true;
 }
 
+static bool check_array(const tlob_entries_kind *kind, const cJSON *array, tlob_fault *why) {
+    if (!cJSON_IsArray(array))
+        return tlob_reject(why, "\"%s\" is no array", array->string);
+    if (cJSON_GetArraySize(array) > kind->most)
+        return tlob_reject(why, "it has more than %d %s", kind->most, array->string);
+    return true;
+}
+
 tlob_status tlob_entries_of(const tlob_entries_kind *kind, const char *path, const cJSON *object,
-                            const cJSON **entries) {
-    tlob_member m[] = {{.name = "format"}, {.name = "version"}, {.name = "entries"}};
+                            const cJSON *entries[2]) {
+    tlob_member m[] = {{.name = "format"}, {.name = "version"}, {.name = "entries"},
+                       {.name = kind->second, .optional = true}};
     tlob_fault why;
     int64_t version;
-    if (tlob_take_members(object, "it", m, 3, &why) && tlob_take_integer(m[1].item, &version, &why)) {
+    if (tlob_take_members(object, "it", m, kind->second ? 4 : 3, &why) &&
+        tlob_take_integer(m[1].item, &version, &why)) {
         if (!cJSON_IsString(m[0].item) || strcmp(m[0].item->valuestring, kind->format))
             tlob_reject(&why, "its format is not \"%s\"", kind->format);
         else if (version != 1)
             tlob_reject(&why, "it has version %" PRId64 ", and this libtlob reads version 1", version);
-        else if (!cJSON_IsArray(m[2].item))
-            tlob_reject(&why, "\"entries\" is no array");
-        else if (cJSON_GetArraySize(m[2].item) > kind->most)
-            tlob_reject(&why, "it has more than %d entries", kind->most);
-        else {
-            *entries = m[2].item;
+        else if (check_array(kind, m[2].item, &why) && (!m[3].item || check_array(kind, m[3].item, &why))) {
+            entries[0] = m[2].item;
+            entries[1] = m[3].item;
             return TLOB_OK;
         }
     }
@@ -98,7 +105,7 @@ tlob_status tlob_entries_begin(tlob_entries_writer *w, const tlob_entries_kind *
                                const char *operation) {
     w->kind = kind;
     w->path = path;
-    w->count = 0;
+    w->count = w->most = 0;
     tlob_status status = tlob_aside_open(&w->aside, path, operation);
     if (status == TLOB_OK)
         fprintf(w->aside.file, "{\"format\": \"%s\", \"version\": 1, \"entries\": [", kind->format);
@@ -110,15 +117,22 @@ FILE *tlob_entries_next(tlob_entries_writer *w) {
     return w->aside.file;
 }
 
+void tlob_entries_second(tlob_entries_writer *w) {
+    fprintf(w->aside.file, "\n],\n\"%s\": [", w->kind->second);
+    w->most = w->count;
+    w->count = 0;
+}
+
 tlob_status tlob_entries_end(tlob_entries_writer *w) {
     const tlob_entries_kind *kind = w->kind;
+    const int64_t most = w->most > w->count ? w->most : w->count;
     fprintf(w->aside.file, "\n]}\n");
-    if (w->count <= kind->most && ftello(w->aside.file) <= (off_t)kind->json.most_bytes)
+    if (most <= kind->most && ftello(w->aside.file) <= (off_t)kind->json.most_bytes)
         return tlob_aside_commit(&w->aside);
     tlob_aside_drop(&w->aside);
     return tlob_fail(kind->json.status, w->aside.operation,
                      "'%s' is not written: its %" PRId64 " entries would be more than it could load again, %d or %zu "
-                     "bytes", w->path, w->count, kind->most, kind->json.most_bytes);
+                     "bytes", w->path, most, kind->most, kind->json.most_bytes);
 }
 
 void tlob_put_string(FILE *file, const char *text) {

@@ -1,4 +1,7 @@
-/** Files of entries, {"format": ..., "version": 1, "entries": [...]}: what those of algorithms and of methods share. */
+/**
+ * Files of entries, {"format": ..., "version": 1, "entries": [...]}: what those of algorithms and of methods share. A kind
+ * may have a second array, which stands in a file where it is not empty.
+ */
 #ifndef TLOB_ENTRIES_H
 #define TLOB_ENTRIES_H
 
@@ -9,7 +12,8 @@
 typedef struct tlob_entries_kind {
     tlob_json_kind json;
     const char *format; /**< "tlob-algorithms" */
-    int most;           /**< entries of a file */
+    int most;           /**< entries of a file, in each array */
+    const char *second; /**< name of the second array, or NULL */
 } tlob_entries_kind;
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
@@ -38,9 +42,12 @@ bool tlob_take_integer(const cJSON *item, int64_t *value, tlob_fault *why);
 /** An object of whole numbers, `most` of them at most. Names belong to the object. */
 bool tlob_take_fields(const cJSON *object, tlob_algorithm_field *fields, int most, int *count, tlob_fault *why);
 
-/** The array of entries in an object that has been read; kind->json.status for a file of another kind. */
+/**
+ * The arrays in an object that has been read: entries[0], and where the kind has a second one entries[1], NULL where the
+ * file has none. kind->json.status for a file of another kind.
+ */
 tlob_status tlob_entries_of(const tlob_entries_kind *kind, const char *path, const cJSON *object,
-                            const cJSON **entries);
+                            const cJSON *entries[2]);
 
 /* --- writing ------------------------------------------------------------------------------------------------------- */
 
@@ -49,7 +56,8 @@ typedef struct tlob_entries_writer {
     const tlob_entries_kind *kind;
     const char *path; /**< as the caller named it */
     tlob_aside aside;
-    int64_t count;
+    int64_t count; /**< of the array at hand */
+    int64_t most;  /**< of the arrays before */
 } tlob_entries_writer;
 
 /** Opens the file aside, and begins it. */
@@ -58,6 +66,9 @@ tlob_status tlob_entries_begin(tlob_entries_writer *w, const tlob_entries_kind *
 
 /** What stands before an entry: the caller writes it to the file that is given back. */
 FILE *tlob_entries_next(tlob_entries_writer *w);
+
+/** Ends the first array, and begins the second. */
+void tlob_entries_second(tlob_entries_writer *w);
 
 /** Ends the file and puts it in place; FILE also for one that could not be read again. */
 tlob_status tlob_entries_end(tlob_entries_writer *w);

@@ -64,9 +64,7 @@ tlob_status tlob_dispatch_candidates(const tlob_policy *policy, tlob_memory memo
 void tlob_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_method *method, const tlob_gemm *gemm,
                    const tlob_gemm_operands *x, tlob_lane_plan *plan) {
     const tlob_error before = *tlob_last_error();
-    const tlob_gemm part = tlob_form_part(method->form, gemm);
-    const tlob_gemm_operands one = tlob_form_operands(method->form, x, NULL); /* aligned as any scratch */
-    if (ops->describe(lane, &part, &one, method->configuration, method->n_configuration, plan) != TLOB_OK) {
+    if (tlob_form_describe(ops, lane, method, gemm, x, plan) != TLOB_OK) {
         snprintf(plan->algorithm, sizeof(plan->algorithm), "not known: %.110s", tlob_last_error()->message);
         plan->workspace_bytes = 0;
         plan->cached = false;
@@ -123,12 +121,9 @@ static bool is_refused(tlob_stream *stream, int index, const tlob_method *method
         why = "the backend takes no configurations";
     if (why)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "supports", 0, NULL, gemm, "%s", why) != TLOB_OK;
-    const tlob_gemm part = tlob_form_part(method->form, gemm);
-    const tlob_gemm_operands one = tlob_form_operands(method->form, x ? x : &none, NULL);
     if (tlob_enter(stream->ctx, &previous) != TLOB_OK)
         return false; /* and then describe fails likewise */
-    tlob_status status = ops->describe(stream->lanes[index], &part, &one, method->configuration,
-                                       method->n_configuration, &plan);
+    tlob_status status = tlob_form_describe(ops, stream->lanes[index], method, gemm, x ? x : &none, &plan);
     tlob_leave(stream->ctx, previous);
     return status == TLOB_ERR_UNSUPPORTED;
 }

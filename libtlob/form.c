@@ -287,8 +287,9 @@ static uintptr_t least(uintptr_t first, int64_t stride) {
     return first & lowest || !lowest ? first : second;
 }
 
+enum { APART = 4096 }; /* aligned to more than anyone asks for */
+
 tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *g, const tlob_gemm_operands *x) {
-    enum { APART = 4096 }; /* aligned to more than anyone asks for */
     const tlob_epilogue_traits *t = tlob_epilogue_get_traits(g->epilogue);
     tlob_gemm_operands worst = tlob_form_operands(form, x, NULL);
     if (form != TLOB_FORM_LOOP)
@@ -310,11 +311,49 @@ tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *g, c
 
 #define ALIGNMENTS 64 /* of 4 to 256 bytes: after so many products of a batch they come again */
 
+/* How many products of a batch can lie each in its own way. */
+static int64_t count_members(tlob_form form, const tlob_gemm *gemm) {
+    return form != TLOB_FORM_LOOP ? 1 : gemm->batch < ALIGNMENTS ? gemm->batch : ALIGNMENTS;
+}
+
+/* With addresses in place of NULL, so that those of a loop can be told. */
+static tlob_gemm_operands complete(const tlob_gemm_operands *x) {
+    tlob_gemm_operands some = *x;
+    some.a = x->a ? x->a : (const float *)(uintptr_t)APART;
+    some.b = x->b ? x->b : (const float *)(uintptr_t)APART;
+    some.c = x->c ? x->c : (const float *)(uintptr_t)APART;
+    some.d = x->d ? x->d : (float *)(uintptr_t)(2 * APART);
+    some.bias = x->bias ? x->bias : (const float *)(uintptr_t)APART;
+    some.bgrad = x->bgrad ? x->bgrad : (float *)(uintptr_t)APART;
+    some.aux = x->aux ? x->aux : (void *)(uintptr_t)APART;
+    return some;
+}
+
+tlob_status tlob_form_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_method *method,
+                               const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan) {
+    const bool loop = method->form == TLOB_FORM_LOOP;
+    const tlob_gemm part = tlob_form_part(method->form, gemm);
+    const tlob_gemm_operands all = loop ? complete(x) : tlob_form_operands(method->form, x, NULL); /* as any scratch */
+    const int64_t members = count_members(method->form, gemm);
+    tlob_status status = TLOB_OK;
+    for (int64_t b = 0; b < members && status == TLOB_OK; b++) {
+        const tlob_gemm_operands one = loop ? member(gemm, &all, b) : all;
+        tlob_lane_plan of_one = {0};
+        status = ops->describe(lane, &part, &one, method->configuration, method->n_configuration, &of_one);
+        if (b == 0)
+            *plan = of_one;
+        plan->cached = plan->cached && of_one.cached;
+        if (plan->workspace_bytes < of_one.workspace_bytes)
+            plan->workspace_bytes = of_one.workspace_bytes;
+    }
+    return status;
+}
+
 tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *method, const tlob_gemm *gemm,
                             const tlob_gemm_operands *x, const tlob_pick **pick) {
     const tlob_backend_ops *ops = stream->ctx->backends[index];
     const tlob_gemm part = tlob_form_part(method->form, gemm);
-    int64_t members = method->form != TLOB_FORM_LOOP ? 1 : gemm->batch < ALIGNMENTS ? gemm->batch : ALIGNMENTS;
+    const int64_t members = count_members(method->form, gemm);
     tlob_status status = TLOB_OK;
     if (!ops->adopt)
         return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, ops->name, "adopt", 0, NULL, gemm,

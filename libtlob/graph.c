@@ -167,7 +167,7 @@ static tlob_status end_capture(tlob_stream *stream, tlob_graph *graph) {
     const tlob_space *space = stream->ctx->space;
     const char *call = NULL;
     int code = space->capture_end(stream->cuda_stream, graph ? &graph->exec : NULL, &call);
-    stream->capturing = false;
+    stream->capturing = code && space->capturing(stream->cuda_stream); /* it was begun on another thread, and goes on */
     if (!graph)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, "tlob_graph_end", "%zu bytes for a graph", sizeof(*graph));
     tlob_status status = tlob_fail_cuda(space, code, call);

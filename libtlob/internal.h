@@ -394,6 +394,13 @@ tlob_gemm_operands tlob_form_least_aligned(tlob_form form, const tlob_gemm *gemm
 tlob_status tlob_form_run(tlob_stream *stream, int index, tlob_form form, const tlob_pick *pick, const tlob_gemm *gemm,
                           const tlob_gemm_operands *x, void **memo);
 
+/**
+ * How `ops` would do it: the algorithm of the first product that the form makes, the most workspace that any needs, and
+ * whether all are cached. x may hold NULL. Errors: as its slot `describe`, for the first product that it refuses.
+ */
+tlob_status tlob_form_describe(const tlob_backend_ops *ops, tlob_lane *lane, const tlob_method *method,
+                               const tlob_gemm *gemm, const tlob_gemm_operands *x, tlob_lane_plan *plan);
+
 /** Has backend `index` take the configuration of `method`, for all that the form will ask of it. As its slot `adopt`. */
 tlob_status tlob_form_adopt(tlob_stream *stream, int index, const tlob_method *method, const tlob_gemm *gemm,
                             const tlob_gemm_operands *x, const tlob_pick **pick);

@@ -5,8 +5,9 @@
 #include "libtlob/internal.h"
 #include "libtlob/range.h"
 
-#define MASK_BYTES    16 /* what a mask is aligned to */
-#define ALIGNED_BYTES 16 /* what operands are aligned to that count as aligned in a decision */
+#define MASK_BYTES    16  /* what a mask is aligned to */
+#define ALIGNED_BYTES 16  /* what operands are aligned to that count as aligned in a decision */
+#define MOST_ALIGNED  256 /* bytes: no backend looks further */
 
 /* What a product reads and writes, from its problem alone. */
 typedef struct needs {
@@ -199,12 +200,25 @@ static bool may_remember(const tlob_context *ctx, const call *c, bool named) {
            (t->aux_is_mask || !(t->reads_aux || t->writes_aux));
 }
 
+static inline bool aligned_alike(const tlob_gemm_operands *x, const tlob_gemm_operands *y) {
+    const uintptr_t unlike = ((uintptr_t)x->a ^ (uintptr_t)y->a) | ((uintptr_t)x->b ^ (uintptr_t)y->b) |
+                             ((uintptr_t)x->c ^ (uintptr_t)y->c) | ((uintptr_t)x->d ^ (uintptr_t)y->d) |
+                             ((uintptr_t)x->bias ^ (uintptr_t)y->bias) | ((uintptr_t)x->bgrad ^ (uintptr_t)y->bgrad) |
+                             ((uintptr_t)x->aux ^ (uintptr_t)y->aux);
+    return unlike % MOST_ALIGNED == 0;
+}
+
+/* A configuration is adopted, or refused, for operands that lie in one way. */
+static bool decided_alike(const tlob_known *known, const tlob_gemm *gemm, const tlob_gemm_operands *x) {
+    return known->layout == layout_of(gemm, x) &&
+           ((!known->pick && known->answer != TLOB_ANSWER_REJECTED) || aligned_alike(&known->x, x));
+}
+
 /* Whether the entry is for this problem, and for operands that lie as these do. */
 static bool is_known(const tlob_stream *stream, const tlob_known *known, const char *name, const tlob_gemm *gemm,
                      const tlob_gemm_operands *x) {
     return known->index >= 0 && known->named == (name != NULL) && !memcmp(&known->gemm, gemm, sizeof(*gemm)) &&
-           (name ? !strcmp(name, stream->ctx->backends[known->index]->name)
-                 : known->layout == layout_of(gemm, x));
+           (name ? !strcmp(name, stream->ctx->backends[known->index]->name) : decided_alike(known, gemm, x));
 }
 
 /* Whether the chosen backend can do what the method asks of it. */

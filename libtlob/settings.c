@@ -113,8 +113,14 @@ static tlob_status resolve_deterministic(const sources *from, tlob_settings *set
 
 static tlob_status resolve_block_plan(const sources *from, tlob_settings *settings) {
     settings->block_plan = from->params->block_plan;
+    settings->block_decide = from->params->block_decide;
+    settings->block_user = from->params->block_user;
     settings->block_plan_origin = TLOB_ORIGIN_ARGUMENT;
-    if (settings->block_plan != TLOB_PLAN_DEFAULT)
+    if (settings->block_decide && settings->block_plan != TLOB_PLAN_DEFAULT)
+        return tlob_fail(TLOB_ERR_ARGUMENT, "block_decide",
+                         "block_plan names plan %s already: leave one of the two out",
+                         tlob_block_plan_name(settings->block_plan));
+    if (settings->block_decide || settings->block_plan != TLOB_PLAN_DEFAULT)
         return TLOB_OK;
     written w = look_up(from, TLOB_SETTING_BLOCK_PLAN);
     settings->block_plan_origin = w.origin;

@@ -32,6 +32,8 @@ static const char *cuda_advice(int code) {
         return "the device was reset after this context was made: destroy the context and make another";
     case cudaErrorInitializationError:
         return "CUDA was in use before this process was forked; create contexts after the fork";
+    case cudaErrorStreamCaptureWrongThread:
+        return "the capture goes on: end it on the thread that began it";
     case cudaErrorNoKernelImageForDevice:
         return "this build has no code for this device: configure with -Dgpu_arch=all, or with the device's sm_NN";
     default:

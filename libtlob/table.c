@@ -74,6 +74,15 @@ static bool same_device(const tlob_table_origin *origin, const char *name, int s
     return !strcmp(origin->device, name) && origin->sm == sm && origin->multiprocessors == multiprocessors;
 }
 
+bool tlob_table_is_device(const tlob_table_origin *origin, const tlob_device_info *device) {
+    return same_device(origin, device->name, device->sm, device->multiprocessors);
+}
+
+void tlob_table_tell_device(const tlob_table_origin *origin, const tlob_device_info *device, char *text, size_t size) {
+    snprintf(text, size, "it is of '%.60s' (sm_%d, %d multiprocessors), and this device is '%.60s' (sm_%d, %d)",
+             origin->device, origin->sm, origin->multiprocessors, device->name, device->sm, device->multiprocessors);
+}
+
 /* Whether the library is the one that this process has; true for a backend that is not libtlob's own. */
 static bool is_library_here(const tlob_table_entry *entry, char version[64]) {
     const tlob_backend_ops *ops = tlob_row_find((tlob_rows){0}, entry->method.backend);
@@ -87,11 +96,10 @@ static bool is_library_here(const tlob_table_entry *entry, char version[64]) {
 
 static bool is_here(const tlob_table_entry *entry, const tlob_device_info *device) {
     char version[64];
-    return same_device(&entry->origin, device->name, device->sm, device->multiprocessors) &&
-           is_library_here(entry, version);
+    return tlob_table_is_device(&entry->origin, device) && is_library_here(entry, version);
 }
 
-static int compare_origins(const tlob_table_origin *a, const tlob_table_origin *b) {
+int tlob_table_compare_origins(const tlob_table_origin *a, const tlob_table_origin *b) {
     int order = strcmp(a->device, b->device);
     order = order ? order : compare_int64(a->sm, b->sm);
     order = order ? order : compare_int64(a->multiprocessors, b->multiprocessors);
@@ -99,7 +107,7 @@ static int compare_origins(const tlob_table_origin *a, const tlob_table_origin *
 }
 
 static int compare_entries(const tlob_table_entry *a, const tlob_table_entry *b) {
-    int order = compare_origins(&a->origin, &b->origin);
+    int order = tlob_table_compare_origins(&a->origin, &b->origin);
     return order ? order : compare_problems(&a->gemm, &b->gemm);
 }
 
@@ -156,7 +164,7 @@ static bool check_method(const tlob_method *method, const tlob_gemm *gemm, tlob_
     return check_field_names(method, why);
 }
 
-static bool check_origin(const tlob_table_origin *origin, tlob_fault *why) {
+bool tlob_table_check_origin(const tlob_table_origin *origin, tlob_fault *why) {
     if (!memchr(origin->device, 0, sizeof(origin->device)) || !*origin->device)
         return tlob_reject(why, "the device's name must have 1 to %zu bytes", sizeof(origin->device) - 1);
     if (!memchr(origin->library, 0, sizeof(origin->library)))
@@ -169,7 +177,7 @@ static bool check_origin(const tlob_table_origin *origin, tlob_fault *why) {
 
 bool tlob_table_check(const tlob_table_entry *entry, tlob_fault *why) {
     return check_problem(&entry->gemm, why) && check_method(&entry->method, &entry->gemm, why) &&
-           check_origin(&entry->origin, why);
+           tlob_table_check_origin(&entry->origin, why);
 }
 
 /* --- keeping them ----------------------------------------------------------------------------------------------- */
@@ -324,6 +332,10 @@ tlob_status tlob_table_create(tlob_table **table) {
     return *table ? TLOB_OK : tlob_fail(TLOB_ERR_OUT_OF_MEMORY, "tlob_table_create", "no memory for a table");
 }
 
+const char *tlob_table_name(const tlob_table *table) {
+    return *table->name ? table->name : "a table of the program";
+}
+
 static void free_records(tlob_records *records) {
     for (size_t i = 0; i < records->count; i++)
         free(records->list[i]);
@@ -335,6 +347,7 @@ void tlob_table_destroy(tlob_table **table) {
         return;
     free_records(&(*table)->kept);
     free_records(&(*table)->rejected);
+    tlob_table_free_blocks(*table);
     free((*table)->buckets);
     free(*table);
     *table = NULL;
@@ -409,10 +422,8 @@ bool tlob_table_foreign(const tlob_table_entry *entry, const tlob_device_info *d
     char version[64];
     if (is_here(entry, device))
         return false;
-    if (!same_device(o, device->name, device->sm, device->multiprocessors))
-        snprintf(text, size,
-                 "it is of '%.60s' (sm_%d, %d multiprocessors), and this device is '%.60s' (sm_%d, %d)", o->device,
-                 o->sm, o->multiprocessors, device->name, device->sm, device->multiprocessors);
+    if (!tlob_table_is_device(o, device))
+        tlob_table_tell_device(o, device, text, size);
     else if (!is_library_here(entry, version))
         snprintf(text, size, "it is of %s '%s', and this process has '%s'", entry->method.backend, o->library, version);
     return true;

@@ -14,6 +14,7 @@ static const tlob_entries_kind kind = {
              .most_bytes = (size_t)64 << 20},
     .format = FORMAT,
     .most = 65536,
+    .second = "blocks",
 };
 
 static const char *const op_words[] = {"n", "t"};
@@ -176,6 +177,79 @@ static bool take_entry(const cJSON *object, tlob_table_entry *entry, tlob_fault 
            tlob_table_check(entry, why);
 }
 
+/* --- the members of a block ---------------------------------------------------------------------------------------- */
+
+enum { D_IN, D_OUT, HEAD_DIM, SEQ, SAMPLES, AXIS, INFERENCE, BLOCK_COMPUTE, BLOCK_MEMBERS };
+static const char *const block_names[BLOCK_MEMBERS] = {"d_in", "d_out", "head_dim", "seq", "samples", "axis",
+                                                       "inference", "compute"};
+
+static bool take_plan(const cJSON *item, tlob_block_plan *plan, tlob_fault *why) {
+    const char *const words[] = {NULL, tlob_block_plan_name(TLOB_PLAN_COMPOSED),
+                                 tlob_block_plan_name(TLOB_PLAN_FUSED)};
+    int index;
+    if (!take_word(item, words, 3, &index, why))
+        return false;
+    *plan = (tlob_block_plan)index;
+    return true;
+}
+
+static bool take_shape(const cJSON *object, tlob_table_block *entry, tlob_fault *why) {
+    const char *const axes[] = {tlob_axis_name(TLOB_AXIS_FEATURE), tlob_axis_name(TLOB_AXIS_TIME)};
+    int64_t *const values[] = {&entry->shape.d_in, &entry->shape.d_out, &entry->shape.head_dim, &entry->shape.seq,
+                               &entry->samples};
+    tlob_member m[BLOCK_MEMBERS] = {{NULL}};
+    int axis, compute;
+    for (int i = 0; i < BLOCK_MEMBERS; i++)
+        m[i].name = block_names[i];
+    if (!tlob_take_members(object, "the block", m, BLOCK_MEMBERS, why))
+        return false;
+    for (int i = D_IN; i <= SAMPLES; i++)
+        if (!tlob_take_integer(m[i].item, values[i], why))
+            return false;
+    if (!take_word(m[AXIS].item, axes, 2, &axis, why) ||
+        !take_word(m[BLOCK_COMPUTE].item, compute_words, 3, &compute, why))
+        return false;
+    if (!cJSON_IsBool(m[INFERENCE].item))
+        return tlob_reject(why, "\"inference\" is not true or false");
+    entry->shape.axis = (tlob_axis)axis;
+    entry->compute = (tlob_compute)compute;
+    entry->inference = cJSON_IsTrue(m[INFERENCE].item);
+    return true;
+}
+
+/* Fills `entry` as far as it comes. */
+static bool take_block(const cJSON *object, tlob_table_block *entry, tlob_fault *why) {
+    tlob_member m[] = {{.name = "block"}, {.name = "plan"}, {.name = "origin"}};
+    return tlob_take_members(object, "the entry", m, 3, why) && take_shape(m[0].item, entry, why) &&
+           take_plan(m[1].item, &entry->plan, why) && take_origin(m[2].item, &entry->origin, why) &&
+           tlob_table_check_block(entry, why);
+}
+
+/* --- whole entries --------------------------------------------------------------------------------------------------- */
+
+static void count_rejected(tlob_table_report *report, const char *what, int number, const tlob_fault *why) {
+    if (!report->rejected++)
+        snprintf(report->reason, sizeof(report->reason), "%s %d: %.235s", what, number, why->text);
+}
+
+static tlob_status load_block(tlob_table *table, const cJSON *object, const char *source, int number,
+                              tlob_table_report *report) {
+    tlob_table_block entry = {.source = source};
+    tlob_fault why = {""};
+    if (take_block(object, &entry, &why)) {
+        const tlob_table_block *earlier = tlob_table_same_block(table, &entry);
+        if (!earlier || earlier->plan == entry.plan) {
+            report->accepted++;
+            return earlier ? TLOB_OK : tlob_table_add_block(table, &entry);
+        }
+        tlob_reject(&why, "it contradicts '%.90s', which has for the same block: %s", earlier->source,
+                    tlob_block_plan_name(earlier->plan));
+    }
+    count_rejected(report, "block", number, &why);
+    entry.rejected = why.text;
+    return tlob_table_add_block(table, &entry);
+}
+
 /* Whether an earlier entry is for the same; then this one must say the same. */
 static bool check_earlier(const tlob_table_entry *earlier, const tlob_table_entry *entry, tlob_fault *why) {
     if (!earlier || (tlob_method_equal(&earlier->method, &entry->method) &&
@@ -197,23 +271,29 @@ static tlob_status load_entry(tlob_table *table, const cJSON *object, const char
             return earlier ? TLOB_OK : tlob_table_append(table, &entry);
         }
     }
-    if (!report->rejected++)
-        snprintf(report->reason, sizeof(report->reason), "entry %d: %.235s", number, why.text);
+    count_rejected(report, "entry", number, &why);
     entry.rejected = why.text;
     return tlob_table_append_rejected(table, &entry);
 }
 
 static tlob_status load_entries(tlob_table *table, const char *path, const cJSON *object, tlob_table_report *report) {
-    const cJSON *entries = NULL, *item;
-    tlob_status status = tlob_entries_of(&kind, path, object, &entries);
+    const cJSON *entries[2] = {NULL, NULL}, *item;
+    tlob_status status = tlob_entries_of(&kind, path, object, entries);
     int number = 0;
-    cJSON_ArrayForEach(item, entries) {
+    cJSON_ArrayForEach(item, entries[0]) {
         char source[320];
         snprintf(source, sizeof(source), "%.280s, entry %d", path, ++number);
         if (status == TLOB_OK)
             status = load_entry(table, item, source, number, report);
     }
     tlob_table_sort(table);
+    number = 0;
+    cJSON_ArrayForEach(item, entries[1]) {
+        char source[320];
+        snprintf(source, sizeof(source), "%.280s, block %d", path, ++number);
+        if (status == TLOB_OK)
+            status = load_block(table, item, source, number, report);
+    }
     return status;
 }
 
@@ -272,6 +352,15 @@ static void put_problem(FILE *file, const tlob_gemm *g) {
             compute_words[g->compute], tlob_epilogue_get_traits(g->epilogue)->name);
 }
 
+/* The last member of an entry. */
+static void put_origin(FILE *file, const tlob_table_origin *origin) {
+    fprintf(file, "     \"origin\": {\"device\": ");
+    tlob_put_string(file, origin->device);
+    fprintf(file, ", \"sm\": %d, \"multiprocessors\": %d, \"library\": ", origin->sm, origin->multiprocessors);
+    tlob_put_string(file, origin->library);
+    fprintf(file, "}}");
+}
+
 static void put_entry(void *user, const tlob_table_entry *entry) {
     if (entry->rejected)
         return;
@@ -280,12 +369,24 @@ static void put_entry(void *user, const tlob_table_entry *entry) {
     fprintf(file, "\"method\": {\"backend\": \"%s\", \"form\": \"%s\", \"configuration\": ", entry->method.backend,
             tlob_form_name(entry->method.form));
     tlob_put_fields(file, entry->method.configuration, entry->method.n_configuration);
-    fprintf(file, "},\n     \"origin\": {\"device\": ");
-    tlob_put_string(file, entry->origin.device);
-    fprintf(file, ", \"sm\": %d, \"multiprocessors\": %d, \"library\": ", entry->origin.sm,
-            entry->origin.multiprocessors);
-    tlob_put_string(file, entry->origin.library);
-    fprintf(file, "}}");
+    fprintf(file, "},\n");
+    put_origin(file, &entry->origin);
+}
+
+static void put_block(void *user, const tlob_table_block *entry) {
+    const int64_t values[] = {entry->shape.d_in, entry->shape.d_out, entry->shape.head_dim, entry->shape.seq,
+                              entry->samples};
+    if (entry->rejected)
+        return;
+    FILE *file = tlob_entries_next(user);
+    for (int i = D_IN; i <= SAMPLES; i++) {
+        fprintf(file, "%s\"%s\": ", i ? ", " : "{\"block\": {", block_names[i]);
+        tlob_put_integer(file, values[i]);
+    }
+    fprintf(file, ", \"axis\": \"%s\", \"inference\": %s, \"compute\": \"%s\"},\n     \"plan\": \"%s\",\n",
+            tlob_axis_name(entry->shape.axis), entry->inference ? "true" : "false", compute_words[entry->compute],
+            tlob_block_plan_name(entry->plan));
+    put_origin(file, &entry->origin);
 }
 
 tlob_status tlob_table_write(const tlob_table *table, const char *path) {
@@ -297,5 +398,9 @@ tlob_status tlob_table_write(const tlob_table *table, const char *path) {
     if (status != TLOB_OK)
         return status;
     tlob_table_list(table, put_entry, &w);
+    if (table->blocks.count) {
+        tlob_entries_second(&w);
+        tlob_table_list_blocks(table, put_block, &w);
+    }
     return tlob_entries_end(&w);
 }

@@ -6,10 +6,6 @@
 
 #include "libtlob/table.h"
 
-static const char *name_of(const tlob_table *table) {
-    return *table->name ? table->name : "a table of the program";
-}
-
 /* --- a context's table --------------------------------------------------------------------------------------------- */
 
 /* What of the table does not count here, so that nobody takes its silence for agreement. */
@@ -24,6 +20,28 @@ static void warn_of_others(const tlob_context *ctx, const tlob_table *table, int
         if (tlob_table_foreign(entry, tlob_context_device_info(ctx), why, sizeof(why))) {
             tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %" PRId64 " entries do not count here, the first: %s%s%s",
                      foreign, entry->source, *entry->source ? ": " : "", why);
+            return;
+        }
+    }
+}
+
+/* Likewise of its blocks, where it has any. */
+static void tell_of_blocks(const tlob_context *ctx, const tlob_table *table) {
+    const tlob_device_info *device = tlob_context_device_info(ctx);
+    const int64_t all = tlob_table_count_blocks(table, NULL), here = tlob_table_count_blocks(table, device);
+    if (all)
+        tlob_log(ctx, TLOB_LOG_INFO, "policy tuned: %s: %" PRId64 " of %" PRId64 " blocks are for '%s' and its libraries",
+                 tlob_table_name(table), here, all, device->name);
+    if (table->rejected_blocks.count)
+        tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %zu blocks are rejected, the first: %s: %s",
+                 table->rejected_blocks.count, table->rejected_blocks.list[0]->source,
+                 table->rejected_blocks.list[0]->rejected);
+    for (size_t i = 0; here < all && i < table->blocks.count; i++) {
+        const tlob_table_block *entry = table->blocks.list[i];
+        char why[300];
+        if (tlob_table_foreign_block(entry, device, why, sizeof(why))) {
+            tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %" PRId64 " blocks do not count here, the first: %s%s%s",
+                     all - here, entry->source, *entry->source ? ": " : "", why);
             return;
         }
     }
@@ -45,9 +63,10 @@ tlob_status tlob_tuned_open(tlob_context *ctx) {
     if (!ctx->refusals)
         return tlob_fail(TLOB_ERR_OUT_OF_MEMORY, "policy tuned", "no memory to note which entries are refused");
     tlob_log(ctx, TLOB_LOG_INFO, "policy tuned: %s: %" PRId64 " of %" PRId64 " entries are for '%s' and its libraries",
-             name_of(policy->table), here, all,
+             tlob_table_name(policy->table), here, all,
              tlob_context_device_info(ctx)->name);
     warn_of_others(ctx, policy->table, all - here);
+    tell_of_blocks(ctx, policy->table);
     return TLOB_OK;
 }
 
@@ -71,7 +90,7 @@ static tlob_status decide_miss(const tlob_policy *policy, const tlob_device_info
         tlob_problem_print(gemm, problem, sizeof(problem));
         tlob_fail(TLOB_ERR_POLICY, "policy tuned:strict",
                   "%s, on %s: %s; measure it, or use `tuned`, which leaves such products to the default policy",
-                  name_of(policy->table), problem, why);
+                  tlob_table_name(policy->table), problem, why);
         tlob_fail_gemm(gemm);
         return TLOB_ERR_POLICY;
     }

@@ -83,27 +83,13 @@ static tlob_status bind(tlob_lane *lane, const tlob_lane_params *params) {
                                          : fail(code, call, NULL, "the handle could not be bound to its stream");
 }
 
-static tlob_status out_of_memory(void) {
-    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, NAME, "open", 0, NULL, NULL, "no host memory for a lane");
-}
-
-/* One that is idle, or a new one. */
-static tlob_status get_handle(const tlob_lane_params *params, tlob_handle **handle) {
-    *handle = tlob_handle_take(&pool, params->device_context);
-    if (*handle)
-        return TLOB_OK;
-    tlob_handle *made = malloc(sizeof(*made));
-    if (!made)
-        return out_of_memory();
-    cublasHandle_t vendor;
-    cublasStatus_t code = cublasCreate(&vendor);
-    if (code != CUBLAS_STATUS_SUCCESS) {
-        free(made);
+static tlob_status create_handle(void **vendor) {
+    cublasHandle_t made;
+    cublasStatus_t code = cublasCreate(&made);
+    if (code != CUBLAS_STATUS_SUCCESS)
         return fail(code, "cublasCreate", NULL,
                     "no handle; a driver older than the CUDA runtime and a full device look like this");
-    }
-    *made = (tlob_handle){.device_context = params->device_context, .vendor = vendor};
-    *handle = made;
+    *vendor = made;
     return TLOB_OK;
 }
 
@@ -113,9 +99,9 @@ static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
         return status;
     tlob_lane *made = calloc(1, sizeof(*made));
     if (!made)
-        return out_of_memory();
+        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, NAME, "open", 0, NULL, NULL, "no host memory for a lane");
     made->cuda_stream = params->cuda_stream;
-    status = get_handle(params, &made->kept);
+    status = tlob_handle_take(&pool, params->device_context, NAME, create_handle, &made->kept);
     if (status == TLOB_OK) {
         made->handle = made->kept->vendor;
         params->stats->handles++;

@@ -22,28 +22,13 @@ static void close_lane(tlob_lane *lane) {
     free(lane);
 }
 
-static tlob_status out_of_memory(void) {
-    return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "open", 0, NULL, NULL,
-                             "no host memory for a lane");
-}
-
-/* One that is idle, or a new one. */
-static tlob_status get_handle(const tlob_lane_params *params, tlob_handle **handle) {
-    *handle = tlob_handle_take(&pool, params->device_context);
-    if (*handle)
-        return TLOB_OK;
-    tlob_handle *made = malloc(sizeof(*made));
-    if (!made)
-        return out_of_memory();
-    cublasLtHandle_t vendor;
-    cublasStatus_t code = cublasLtCreate(&vendor);
-    if (code != CUBLAS_STATUS_SUCCESS) {
-        free(made);
+static tlob_status create_handle(void **vendor) {
+    cublasLtHandle_t made;
+    cublasStatus_t code = cublasLtCreate(&made);
+    if (code != CUBLAS_STATUS_SUCCESS)
         return tlob_cublaslt_fail(code, "cublasLtCreate", NULL,
                                   "no handle; a driver older than the CUDA runtime and a full device look like this");
-    }
-    *made = (tlob_handle){.device_context = params->device_context, .vendor = vendor};
-    *handle = made;
+    *vendor = made;
     return TLOB_OK;
 }
 
@@ -51,9 +36,10 @@ static tlob_status get_handle(const tlob_lane_params *params, tlob_handle **hand
 static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
     tlob_lane *made = calloc(1, sizeof(*made));
     if (!made)
-        return out_of_memory();
+        return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "open", 0, NULL, NULL,
+                                 "no host memory for a lane");
     made->params = *params;
-    tlob_status status = get_handle(params, &made->kept);
+    tlob_status status = tlob_handle_take(&pool, params->device_context, TLOB_CUBLASLT_NAME, create_handle, &made->kept);
     if (status != TLOB_OK) {
         close_lane(made);
         return status;

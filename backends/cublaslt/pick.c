@@ -10,7 +10,7 @@ static tlob_status out_of_memory(const tlob_gemm *gemm) {
                              "no host memory for configurations");
 }
 
-static tlob_status refuse(const char *why, const tlob_gemm *gemm) {
+tlob_status tlob_pick_refuse(const char *why, const tlob_gemm *gemm) {
     return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, TLOB_CUBLASLT_NAME, "configuration", 0, NULL, gemm,
                              "the configuration cannot be used: %s; nothing else was tried", why);
 }
@@ -21,7 +21,7 @@ tlob_status tlob_pick_init(tlob_pick *pick, const tlob_algorithm_field *fields, 
     char why[160];
     pick->next = NULL;
     if (!tlob_algo_take_config(fields, count, &pick->config, why, sizeof(why)))
-        return refuse(why, gemm);
+        return tlob_pick_refuse(why, gemm);
     pick->config.workspace_bytes = 0;
     return TLOB_OK;
 }
@@ -35,10 +35,9 @@ const tlob_pick *tlob_pick_find(const tlob_lane *lane, const tlob_pick *pick) {
 
 tlob_status tlob_pick_apply(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm) {
     tlob_algo_config config = plan->key.pick->config;
-    const char *why;
-    tlob_status status = tlob_algo_try(lane, plan, gemm, &config, &why);
+    tlob_status status = tlob_algo_try(lane, plan, gemm, &config, &plan->refusal);
     plan->workspace_bytes = (size_t)config.workspace_bytes;
-    return status == TLOB_OK && why ? refuse(why, gemm) : status;
+    return status == TLOB_OK && plan->refusal ? tlob_pick_refuse(plan->refusal, gemm) : status;
 }
 
 tlob_status tlob_pick_adopt(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
@@ -56,7 +55,7 @@ tlob_status tlob_pick_adopt(tlob_lane *lane, const tlob_gemm *gemm, const tlob_g
         found = made;
     }
     status = tlob_plan_warm(lane, gemm, x, found);
-    if (status != TLOB_OK) { /* and no plan has its address */
+    if (status != TLOB_OK && status != TLOB_ERR_UNSUPPORTED) { /* and no plan has its address */
         free(made);
         return status;
     }
@@ -64,8 +63,9 @@ tlob_status tlob_pick_adopt(tlob_lane *lane, const tlob_gemm *gemm, const tlob_g
         made->next = lane->picks;
         lane->picks = made;
     }
-    *pick = found;
-    return TLOB_OK;
+    if (status == TLOB_OK)
+        *pick = found;
+    return status;
 }
 
 void tlob_pick_free_all(tlob_lane *lane) {

@@ -16,10 +16,13 @@ tlob_status tlob_pick_init(tlob_pick *pick, const tlob_algorithm_field *fields, 
 /** The lane's pick of the same configuration, or NULL. */
 const tlob_pick *tlob_pick_find(const tlob_lane *lane, const tlob_pick *pick);
 
-/** Sets the algorithm of a plan without one to that of its key's pick. Errors: UNSUPPORTED; BACKEND. */
+/** Sets the algorithm of a plan without one to that of its key's pick. Errors: UNSUPPORTED, with plan->refusal; BACKEND. */
 tlob_status tlob_pick_apply(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm);
 
-/** The slots of these names. */
+/** UNSUPPORTED, recorded: why a configuration cannot be used. */
+tlob_status tlob_pick_refuse(const char *why, const tlob_gemm *gemm);
+
+/** The slots of these names. A configuration that is refused is kept too. */
 tlob_status tlob_pick_propose(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                               tlob_configuration_fn visit, void *user);
 tlob_status tlob_pick_adopt(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,

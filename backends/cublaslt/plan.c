@@ -267,6 +267,10 @@ static tlob_plan *cached(const tlob_lane *lane, const tlob_product_key *key) {
     return (tlob_plan *)tlob_product_table_get(&lane->plans, key);
 }
 
+static tlob_status check(const tlob_plan *plan, const tlob_gemm *gemm) {
+    return plan->refusal ? tlob_pick_refuse(plan->refusal, gemm) : TLOB_OK;
+}
+
 static tlob_status out_of_memory(const tlob_gemm *gemm) {
     return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "plan", 0, NULL, gemm,
                              "no host memory for a plan");
@@ -280,11 +284,13 @@ static tlob_status make(tlob_lane *lane, const tlob_product_key *key, const tlob
     if (!made)
         return out_of_memory(gemm);
     tlob_status status = build(lane, made, key, gemm, x);
-    if (status != TLOB_OK) {
+    if (status != TLOB_OK && !made->refusal) {
         free(made);
         return status;
     }
     tlob_product_table_add(&lane->plans, &made->key);
+    if (made->refusal)
+        return status;
     lane->params.stats->plan_misses++;
     *plan = made;
     return TLOB_OK;
@@ -294,7 +300,8 @@ tlob_status tlob_plan_warm(tlob_lane *lane, const tlob_gemm *gemm, const tlob_ge
     tlob_product_key key;
     tlob_plan *plan;
     tlob_product_key_init(&key, gemm, x, pick);
-    return cached(lane, &key) ? TLOB_OK : make(lane, &key, gemm, x, &plan);
+    const tlob_plan *found = cached(lane, &key);
+    return found ? check(found, gemm) : make(lane, &key, gemm, x, &plan);
 }
 
 tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x, const tlob_pick *pick,
@@ -306,6 +313,9 @@ tlob_status tlob_plan_get(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gem
         found = cached(lane, &key);
         if (!found)
             return make(lane, &key, gemm, x, plan);
+        tlob_status status = check(found, gemm);
+        if (status != TLOB_OK)
+            return status;
     }
     cublasStatus_t code = set_pointers(found, gemm, x);
     if (code != CUBLAS_STATUS_SUCCESS)
@@ -393,7 +403,7 @@ tlob_status tlob_plan_describe(tlob_lane *lane, const tlob_gemm *gemm, const tlo
     tlob_product_key_init(&key, gemm, &some, pick);
     const tlob_plan *found = cached(lane, &key);
     tlob_plan made = {0};
-    status = found ? TLOB_OK : build(lane, &made, &key, gemm, &some);
+    status = found ? check(found, gemm) : build(lane, &made, &key, gemm, &some);
     if (status != TLOB_OK)
         return status;
     tell(found ? found : &made, lane->params.deterministic, told);

@@ -14,6 +14,7 @@ typedef struct tlob_plan {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c; /**< `c` serves D as well */
     cublasLtMatmulAlgo_t algo;
+    const char *refusal;    /**< why the pick cannot be used for this product: kept, so that nobody asks again; or NULL */
     size_t workspace_bytes; /**< what the algorithm uses of the lane's workspace */
     const void *bias;       /**< the pointer that `desc` holds: the bias, or bgrad, which goes by the same name */
     const void *aux;        /**< likewise */
@@ -32,7 +33,8 @@ struct tlob_lane {
  * The plan of a product, ready to run with the bias, bgrad and aux of `x`. `*plan` is NULL, or a plan of the same problem
  * with whatever operands: it is kept where it fits these, without a look into the table. On a hit: no allocation, no
  * query, nothing built. On a miss: builds descriptors, and takes the algorithm from the pick; without one it asks the
- * heuristic once, or where the context is deterministic its table of algorithms.
+ * heuristic once, or where the context is deterministic its table of algorithms. That a pick is refused is kept like a
+ * plan, and is known in a capture.
  *
  * Errors: NOT_WARM for a miss while the stream is captured; UNSUPPORTED where the library knows no algorithm, or refuses
  * that of the pick; BACKEND; OUT_OF_MEMORY.

@@ -23,9 +23,9 @@ struct parameter {
     float g, w, m, v;
 
     __device__ void load(const tlob_adam_args &x, int64_t i) {
-        w = x.w[i];
-        m = x.m[i];
-        v = x.v[i];
+        w = __ldcg(x.w + i);
+        m = __ldcg(x.m + i);
+        v = __ldcg(x.v + i);
     }
 
     __device__ void step(const tlob_adam_args &x, int64_t i, const shared_state &s) {

@@ -35,6 +35,8 @@ typedef struct tlob_block_fused_args {
     int multiprocessors;    /**< of the device; no result depends on it */
     bool overlaps;          /**< whether the device starts a kernel while the one before ends: sm_90 and later */
     const float *weights;   /**< flat, as in tlob_block_forward */
+    bool settled;           /**< backward: weights have not been written since a forward pass with them, and may be read
+                                 before the kernel before has ended */
     const float *x;         /**< [d_in, N] */
     float *y;               /**< forward: [d_out, N] */
     float *focus;           /**< forward: [tlob_block_fused_focus] sums of rows' largest P; NULL: not wanted */

@@ -103,19 +103,19 @@ template <class S, bool DX> struct fused_operands {
                                 S::d_out * (8 * (i / 2 % S::in_eights) + t + 4 * (i % 2));
 #pragma unroll
             for (int n = 0; n < S::eights; n++)
-                w[k][n] = from[n];
+                w[k][n] = __ldcg(from + n);
         });
         each<outs, WARPS>(warp, [&](int i, int k) {
             const float *from = weights + 3 * S::matrix + 8 * (i % S::eights) + t +
                                 S::d_out * result_row<S>(i / S::eights, column);
-            out[k][0] = from[0];
-            out[k][1] = from[4];
+            out[k][0] = __ldcg(from);
+            out[k][1] = __ldcg(from + 4);
         });
         each<inputs, WARPS>(warp, [&](int i, int k) {
             const float *from = weights + i / (S::in_eights * S::eights) * S::matrix + 8 * (i % S::eights) + t +
                                 S::d_out * dx_row(i / S::eights % S::in_eights, column);
-            in[k][0] = from[0];
-            in[k][1] = from[4];
+            in[k][0] = __ldcg(from);
+            in[k][1] = __ldcg(from + 4);
         });
         each<projections, WARPS>(warp, [&](int i, int k) {
 #pragma unroll
@@ -524,8 +524,11 @@ static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
     fused_sums<S> sums;
     if (DW)
         sums.each([](float &sum, int) { sum = 0.0f; });
-    operands::template fill<FP32, WARPS>(w, a.weights); /* they have been there since the forward pass */
-    wait_for_kernel_before();
+    if (!a.settled)
+        wait_for_kernel_before();
+    operands::template fill<FP32, WARPS>(w, a.weights);
+    if (a.settled)
+        wait_for_kernel_before();
     if (column < columns)
         fetch(column, own);
     __syncthreads();

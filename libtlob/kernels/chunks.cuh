@@ -20,7 +20,7 @@ static inline __device__ int lane_of_sum() {
 }
 
 /**
- * To lane 0: sum i of `of`, 0 where there is none. Lanes walk through the chunks in order and meet in a tree of fixed
+ * To lane 0: sum i of `of`; 0 where there is none, and to other lanes. Lanes walk through the chunks in order and meet in a tree of fixed
  * shape. All threads of the block come here.
  */
 static inline __device__ float sum_over_chunks(const tlob_chunked &of, int64_t i) {
@@ -36,7 +36,7 @@ static inline __device__ float sum_over_chunks(const tlob_chunked &of, int64_t i
         if (lane < half)
             sums[lane][x] += sums[lane + half][x];
     }
-    return sums[0][x];
+    return lane == 0 ? sums[0][x] : 0.0f;
 }
 
 /** A block of threads for every TLOB_SUM_WIDTH of `count` sums. */

@@ -137,8 +137,8 @@ typedef struct tlob_adam_args {
     float *w, *m, *v;
 } tlob_adam_args;
 
-/** A step with gradients, one part after the other, that are still to be added up. With overlaps, w, m and v must not be
- *  written by the kernel before. */
+/** A step with gradients, one part after the other, that are still to be added up. With overlaps, some
+ *  kernel since w, m and v were written must wait before it lets the next one start (launch.cuh). */
 typedef struct tlob_adam_chunked_args {
     tlob_adam_args adam;    /**< without g; t is that of this step already */
     tlob_chunked part[2];   /**< of gradients, and of figures behind them */

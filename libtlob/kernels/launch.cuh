@@ -53,10 +53,10 @@ static int launch(struct CUstream_st *stream, int64_t count, int block, void (*k
  * Kernels that overlap: one may start, up to its wait_for_kernel_before(), when all threads of the kernel before have
  * called let_next_start() or ended. Half a microsecond between two of them is saved that way.
  *
- * What the kernel before writes is read behind the wait only, and not through the read-only cache (__ldg), for it may have
- * been written since this kernel was started. What an earlier one has written may be read before the wait where some
- * kernel since waits before it lets the next one start: the forward pass of the block does, so that all behind it may
- * count on what it has counted on.
+ * What kernels before write is read behind the wait, and not through the read-only cache (__ldg), for it may have been
+ * written since this kernel was started. It may be read before the wait, from the L2 cache (__ldcg), where some kernel
+ * since it was written waits before it lets the next one start: for all kernels behind that one it has been written. The
+ * forward pass of the block is such a kernel.
  */
 
 /** From here on the next kernel may be started. */
@@ -66,7 +66,7 @@ static inline __device__ void let_next_start() {
 #endif
 }
 
-/** Goes on when the kernel before, and so all before it, has ended, and what it has written can be seen. */
+/** Goes on when the kernel before has ended, and so all before it if it waited too, and what they wrote can be seen. */
 static inline __device__ void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

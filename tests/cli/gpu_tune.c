@@ -55,3 +55,21 @@ Test(gpu_tune, what_a_table_says_is_near_the_best) {
     cr_expect_lt(ratio, 1.15, "%s", r->out);
     run_end();
 }
+
+// Where the device has fused kernels both plans are right, and what was chosen is what a block then gets.
+Test(gpu_tune, plans_of_blocks_are_timed_and_looked_up) {
+    if (strstr(run_good("$T explain --block --block-plan composed")->out, "not here: "))
+        cr_skip_test("no fused kernels for this device");
+    run_good("$T tune --filter 'square/64*' --repeat 1 --output t");
+    const run_result *r = run_good("$T tune --blocks --filter '*/n256/*' --repeat 5 --merge-into t");
+    cr_expect(strstr(r->out, "4 blocks, 0 of them with a plan that is wrong"), "%s%s", r->out, r->err);
+    cr_expect(strstr(r->out, "block/32x16x4/n256/training "), "%s", r->out);
+    cr_expect(strstr(run_good("$T table list t")->out, " entries, 4 blocks"));
+    r = run_good("$T explain --block --samples 256 --policy tuned:strict --table t");
+    cr_expect(strstr(r->out, "reason     tuned: t, block "), "%s", r->out);
+    r = run("$T explain --block --samples 257 --policy tuned:strict --table t");
+    cr_expect(r->status == 1 && strstr(r->err, "no entry for this block"), "%s%s", r->out, r->err);
+    r = run_good("$T tune --blocks --compute fp32 --filter 'block/16x16x4/n64/*' --repeat 5");
+    cr_expect(strstr(r->out, "2 blocks, 0 of them with a plan that is wrong"), "%s%s", r->out, r->err);
+    run_end();
+}

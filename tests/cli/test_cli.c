@@ -78,6 +78,13 @@ static const misuse misuses[] = {
     {"explain 1 2 3 --threshold 8 --policy threshold", "exclude each other"},
     {"explain 1 2 3 --beta nan", "--beta: 'nan'"},
     {"explain 1 2 3 --epilogue biass", "drelu_bgrad"},
+    {"explain --block 1 2 3", "--block is of no product"},
+    {"explain --block --batch 3", "--block is of no product"},
+    {"explain --block --threshold 8", "--block is of no product"},
+    {"explain 1 2 3 --d-in 8", "--d-in is of a block, and needs --block"},
+    {"explain --samples 8", "--samples is of a block, and needs --block"},
+    {"explain --block --samples 0", "--samples: '0'"},
+    {"explain --block --axis both", "not one of: feature, time"},
     {"synth", "say where to write"},
     {"synth --out a --message b --orderbook c", "say where to write"},
     {"synth --message a", "go together"},
@@ -338,6 +345,47 @@ Test(cli, explain_needs_neither_a_gpu_nor_a_build_for_one) {
     cr_expect(strstr(r->out, "picked, but not able, works on cuda memory"), "%s", r->out);
     expect_failure(run(NO_GPU "TLOB_POLICY=best $T explain 3 3 3"), 1, "TLOB_POLICY='best'", "explain");
     expect_failure(run(NO_GPU "TLOB_TRACE= $T explain 3 3 3"), 1, "TLOB_TRACE", "explain");
+}
+
+// Which plan, whose, and what keeps a block from being fused.
+Test(cli, explain_tells_the_plan_of_a_block) {
+    static const explained blocks[] = {
+        {"--device host", "plan       composed"},
+        {"--device host", "reason     the host has no fused kernels"},
+        {"--device host", "fused      not here: the host has no fused kernels"},
+        {"--device host", "block      d_in 32, d_out 16, head_dim 4, seq 1, feature axis"},
+        {"--device host --block-plan composed", "reason     the context's choice"},
+        {"--device host --samples 9 --inference", "samples    9, for inference"},
+        {"", "plan       fused"},
+        {"", "reason     the shape has fused kernels of its own"},
+        {"", "taken to be one that the fused kernels are for"},
+        {"--d-in 31", "plan       composed"},
+        {"--d-in 31", "fused      not here: the fused kernels need d_in and d_out that are multiples of 8"},
+        {"--axis time --seq 8", "reason     the shape has no fused kernels of its own"},
+        {"--axis time --seq 8 --block-plan fused", "plan       fused"},
+        {"--axis time --seq 129", "a seq of at most 128"},
+        {"--d-in 16 --json", "\"plan\":\t\"fused\""},
+        {"--d-in 31 --json", "\"obstacle\":\t\"the fused kernels need d_in"},
+        {"--policy tuned --table t.json", "reason     tuned: t.json, block 1 (an H200; "},
+        {"--policy tuned --table t.json --samples 2", "tuned: no entry for this block; the shape has fused"},
+        {"--policy tuned:strict --table t.json --d-in 31", "plan       composed"},
+    };
+    run_good("printf '%%s' '{\"format\": \"tlob-table\", \"version\": 1, \"entries\": [], \"blocks\": [{\"block\": "
+             "{\"d_in\": 32, \"d_out\": 16, \"head_dim\": 4, \"seq\": 1, \"samples\": 256, \"axis\": \"feature\", "
+             "\"inference\": false, \"compute\": \"tf32\"}, \"plan\": \"composed\", \"origin\": {\"device\": \"an "
+             "H200\", \"sm\": 90, \"multiprocessors\": 132, \"library\": \"l\"}}]}' > t.json");
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        const run_result *r = run_good(NO_GPU "$T explain --block %s", blocks[i].arguments);
+        cr_expect(strstr(r->out, blocks[i].expected), "%s: '%s' is not in:\n%s", blocks[i].arguments, blocks[i].expected,
+                  r->out);
+    }
+    expect_failure(run(NO_GPU "$T explain --block --block-plan fused --d-in 31"), 1,
+                   "plan fused (the context's choice): the (d_in", "explain");
+    expect_failure(run(NO_GPU "TLOB_BLOCK_PLAN=fused $T explain --block --device host"), 1,
+                   "(TLOB_BLOCK_PLAN's choice): the host has no fused kernels", "explain");
+    expect_failure(run(NO_GPU "$T explain --block --policy tuned:strict --table t.json --samples 2"), 1,
+                   "no entry for this block", "explain");
+    expect_failure(run(NO_GPU "$T explain --block --head-dim 3"), 1, "does not divide", "explain");
 }
 
 // --- parity ---

@@ -1,6 +1,7 @@
 // Tuning on a host context: with backends that compute wrongly, and a clock of which every tick is known.
 #include "run.h"
 
+#include "cli/tune_blocks.h"
 #include "cli/tune_run.h"
 
 #include <cjson/cJSON.h>
@@ -659,14 +660,28 @@ Test(tune, an_entry_does_not_lose_its_place_by_one_measurement) {
     expect_entries(&summary, 3, 0, 0, 0);
 }
 
+// One that has nothing to do with products: it must stay whatever becomes of them.
+static void add_block(const char *table_name) {
+    tlob_table_block block = {.shape = tlob_block_shape_default(), .samples = 256, .compute = TLOB_COMPUTE_FP32,
+                              .plan = TLOB_PLAN_COMPOSED, .origin = {.device = "host"}};
+    tlob_table_block_library(block.origin.library, sizeof block.origin.library);
+    tlob_table *table;
+    cr_assert_eq(tlob_table_read(run_path(table_name), &table, NULL), TLOB_OK, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_table_put_block(table, &block), TLOB_OK, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_table_write(table, run_path(table_name)), TLOB_OK);
+    tlob_table_destroy(&table);
+}
+
 Test(tune, an_entry_of_a_problem_that_nobody_does_right_is_removed) {
     run_into("t", "m");
+    add_block("t");
     world.wrong_rows = 16;
     tune_summary summary = run_again("t", "m");
     cr_expect(summary.done == 2 && summary.unsolved == 1, "%d, %d", summary.done, summary.unsolved);
     expect_entries(&summary, 2, 0, 0, 1);
     char *text = slurp("t");
     cr_expect(!strstr(text, "\"m\": 16,") && strstr(text, "\"m\": 12,") && strstr(text, "\"m\": 8,"), "%s", text);
+    cr_expect(strstr(text, "\"d_in\": 32"), "%s", text);
     free(text);
     text = slurp("m");
     cJSON *json = cJSON_Parse(text);
@@ -840,6 +855,9 @@ Test(tune, misuse_is_told) {
         {"--repeat 0", "--repeat: '0'", 2},
         {"--policy tuned", "a table is what this writes", 2},
         {"more", "unexpected argument 'more'", 2},
+        {"--blocks --problems list:list", "are for products, and --blocks is not", 2},
+        {"--blocks --measurements m", "are for products, and --blocks is not", 2},
+        {"--blocks --output x", "--blocks: there is nothing to choose: the host has no fused kernels", 1},
         {"--problems list:none", "cannot read none", 1},
         {"--problems list:bad", "bad:1: three sizes are needed: M N K", 1},
         {"--problems trace:list", "list:1: one JSON object expected", 1},
@@ -857,6 +875,21 @@ Test(tune, misuse_is_told) {
     expect_failure(run("$T bench gemm --device host --filter x"), 1, "no problem has such a name");
     expect_failure(run("$T bench gemm --device host --table none"), 1, "none");
     expect_failure(run("$T bench gemm --device host --policy tuned --table t"), 2, "against another policy");
+}
+
+// The choice by shape comes first: composed must be faster by more than the band.
+Test(tune, a_block_gets_another_plan_only_where_that_pays) {
+    static const struct {
+        double composed, fused, band;
+        tlob_block_plan plan;
+    } rows[] = {
+        {10, 5, 0.02, TLOB_PLAN_FUSED},    {10, 10, 0, TLOB_PLAN_FUSED},          {10, 10.1, 0.02, TLOB_PLAN_FUSED},
+        {10, 10.3, 0.02, TLOB_PLAN_COMPOSED}, {10, 10.001, 0, TLOB_PLAN_COMPOSED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const double us[3] = {[TLOB_PLAN_COMPOSED] = rows[i].composed, [TLOB_PLAN_FUSED] = rows[i].fused};
+        cr_expect_eq(tune_blocks_choose(us, rows[i].band), rows[i].plan, "row %zu", i);
+    }
 }
 
 Test(tune, ctrl_c_writes_what_was_done) {

@@ -99,6 +99,11 @@ Test(settings, deterministic_is_off_unless_asked_for) {
     cr_assert(strstr(tlob_last_error()->message, "deterministic is 3"), "%s", tlob_last_error()->message);
 }
 
+static tlob_block_plan decide_nothing(void *user, const tlob_block_params *params, const char **reason) {
+    (void)user, (void)params, (void)reason;
+    return TLOB_PLAN_DEFAULT;
+}
+
 Test(settings, block_plan_is_by_shape_unless_asked_for) {
     tlob_context_params params = host_params();
     tlob_settings s;
@@ -110,6 +115,13 @@ Test(settings, block_plan_is_by_shape_unless_asked_for) {
     params.block_plan = TLOB_PLAN_COMPOSED;
     cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
     cr_assert(s.block_plan == TLOB_PLAN_COMPOSED && s.block_plan_origin == TLOB_ORIGIN_ARGUMENT);
+    params.block_decide = decide_nothing;
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_ERR_ARGUMENT);
+    cr_assert(strstr(tlob_last_error()->message, "plan composed already"), "%s", tlob_last_error()->message);
+    params.block_plan = TLOB_PLAN_DEFAULT; /* and the environment's does not count */
+    cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
+    cr_assert(s.block_plan == TLOB_PLAN_DEFAULT && s.block_decide == decide_nothing && s.block_plan_origin == TLOB_ORIGIN_ARGUMENT);
+    params.block_decide = NULL;
     params.block_plan = (tlob_block_plan)3;
     cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_ERR_ARGUMENT);
     cr_assert(strstr(tlob_last_error()->message, "block_plan is 3"), "%s", tlob_last_error()->message);

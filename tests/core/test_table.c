@@ -721,3 +721,201 @@ Test(table, arguments_are_checked) {
     cr_expect_eq(tlob_table_count(NULL, NULL), 0);
     tlob_table_destroy(&table);
 }
+
+/* --- blocks --------------------------------------------------------------------------------------------------------- */
+
+static tlob_table_block block_of(int64_t samples, tlob_block_plan plan) {
+    return (tlob_table_block){.shape = tlob_block_shape_default(), .samples = samples, .compute = TLOB_COMPUTE_TF32,
+                              .plan = plan, .origin = {.device = "d", .sm = 90, .multiprocessors = 2, .library = "l"}};
+}
+
+static tlob_block_params params_of(const tlob_table_block *entry) {
+    return (tlob_block_params){.shape = entry->shape, .max_samples = entry->samples, .inference = entry->inference};
+}
+
+static void put_block(tlob_table *table, tlob_table_block entry) {
+    cr_assert_eq(tlob_table_put_block(table, &entry), TLOB_OK, "%s", tlob_last_error()->message);
+}
+
+/* Every field that counts, changed alone. */
+enum { BLOCKS = 12 };
+
+static tlob_table_block varied_block(int which) {
+    tlob_table_block b = block_of(64, which % 2 ? TLOB_PLAN_FUSED : TLOB_PLAN_COMPOSED);
+    switch (which) {
+    case 1: b.samples = 65; break;
+    case 2: b.inference = true; break;
+    case 3: b.compute = TLOB_COMPUTE_FP32; break;
+    case 4: b.shape.axis = TLOB_AXIS_TIME; break;
+    case 5: b.shape.d_in = 16; break;
+    case 6: b.shape.d_out = 32; break;
+    case 7: b.shape.seq = 3; break;
+    case 8: b.shape.head_dim = 2; break;
+    case 9: b.origin.sm = 80; break;
+    case 10: strcpy(b.origin.device, "a \"quoted\" \\ device"); break;
+    case 11: strcpy(b.origin.library, "m"); break;
+    default: break;
+    }
+    return b;
+}
+
+static bool same_block(const tlob_table_block *a, const tlob_table_block *b) {
+    return a->shape.d_in == b->shape.d_in && a->shape.d_out == b->shape.d_out && a->shape.seq == b->shape.seq &&
+           a->shape.head_dim == b->shape.head_dim && a->shape.axis == b->shape.axis && a->samples == b->samples &&
+           a->inference == b->inference && a->compute == b->compute && a->plan == b->plan &&
+           a->origin.sm == b->origin.sm && !strcmp(a->origin.device, b->origin.device) &&
+           !strcmp(a->origin.library, b->origin.library);
+}
+
+static void look_at_block(void *user, const tlob_table_block *entry) {
+    listed *seen = user;
+    seen->count++;
+    seen->rejected += entry->rejected != NULL;
+    if (!entry->rejected)
+        return;
+    snprintf(seen->source, sizeof(seen->source), "%s", entry->source);
+    snprintf(seen->reason, sizeof(seen->reason), "%s", entry->rejected);
+}
+
+Test(table, blocks_are_put_found_replaced_and_read_as_they_were_written) {
+    static char first[1 << 14];
+    tlob_table *table = make_table(), *again = make_table();
+    tlob_table_report report;
+    put(table, varied(1));
+    put(again, varied(1));
+    for (int i = 0; i < BLOCKS; i++) {
+        put_block(table, varied_block(i));
+        put_block(again, varied_block(BLOCKS - 1 - i));
+    }
+    cr_assert_eq(tlob_table_count_blocks(table, NULL), BLOCKS);
+    cr_assert_eq(tlob_table_write(table, path), TLOB_OK, "%s", tlob_last_error()->message);
+    snprintf(first, sizeof(first), "%s", read_file());
+    cr_assert_eq(tlob_table_write(again, path), TLOB_OK);
+    cr_assert_str_eq(first, read_file(), "the order of putting has a part in the file");
+    tlob_table_destroy(&again);
+    cr_assert_eq(tlob_table_read(path, &again, &report), TLOB_OK, "%s", tlob_last_error()->message);
+    cr_expect(report.accepted == BLOCKS + 1 && !report.rejected, "%s", report.reason);
+    for (int i = 0; i < BLOCKS; i++) {
+        const tlob_table_block want = varied_block(i), *found = tlob_table_same_block(again, &want);
+        const tlob_block_params params = params_of(&want);
+        cr_assert(found && same_block(found, &want), "block %d", i);
+        cr_assert(strstr(found->source, ", block "));
+        cr_assert_not_null(tlob_table_find_block(again, &params, want.compute, NULL));
+        cr_assert_null(tlob_table_find_block(again, &params, want.compute, &(tlob_device_info){.name = "d"}));
+    }
+    cr_assert_eq(tlob_table_write(again, path), TLOB_OK);
+    cr_assert_str_eq(first, read_file());
+    put_block(table, block_of(64, TLOB_PLAN_FUSED));
+    cr_assert_eq(tlob_table_count_blocks(table, NULL), BLOCKS);
+    const tlob_table_block asked = block_of(64, TLOB_PLAN_COMPOSED);
+    cr_assert_eq(tlob_table_same_block(table, &asked)->plan, TLOB_PLAN_FUSED);
+    put_block(table, *tlob_table_same_block(table, &asked)); /* itself */
+    tlob_table_destroy(&again);
+    tlob_table_destroy(&table);
+}
+
+Test(table, a_block_counts_on_its_device_with_its_libraries) {
+    tlob_table *table = make_table();
+    tlob_table_block entry = block_of(64, TLOB_PLAN_FUSED);
+    const tlob_block_params params = params_of(&entry);
+    const tlob_device_info here = device_of("d", 90, 2), others[] = {device_of("e", 90, 2), device_of("d", 80, 2),
+                                                                     device_of("d", 90, 3)};
+    put_block(table, entry);
+    cr_expect_null(tlob_table_find_block(table, &params, TLOB_COMPUTE_TF32, &here), "of other libraries");
+    tlob_table_block_library(entry.origin.library, sizeof(entry.origin.library));
+    cr_expect(!strncmp(entry.origin.library, "libtlob ", 8), "%s", entry.origin.library);
+    put_block(table, entry);
+    cr_expect_not_null(tlob_table_find_block(table, &params, TLOB_COMPUTE_TF32, &here));
+    cr_expect_null(tlob_table_find_block(table, &params, TLOB_COMPUTE_FP32, &here));
+    cr_expect(tlob_table_count_blocks(table, NULL) == 2 && tlob_table_count_blocks(table, &here) == 1);
+    for (int i = 0; i < 3; i++)
+        cr_expect_null(tlob_table_find_block(table, &params, TLOB_COMPUTE_TF32, &others[i]));
+    char small[20];
+    tlob_table_block_library(small, sizeof(small));
+    cr_expect_eq(strlen(small), sizeof(small) - 1, "cut, and ended");
+    tlob_table_destroy(&table);
+}
+
+#define BLOCK       "{\"d_in\": 32, \"d_out\": 16, \"head_dim\": 4, \"seq\": 1, \"samples\": 9, \"axis\": \"feature\", " \
+                    "\"inference\": false, \"compute\": \"fp32\"}"
+#define AS(block, plan, origin) "{\"block\": " block ", \"plan\": " plan ", \"origin\": " origin "}"
+#define BLOCKS_OF(blocks) "{\"format\": \"tlob-table\", \"version\": 1, \"entries\": [" GOOD "], \"blocks\": [" blocks "]}"
+#define OTHER       "{\"device\": \"e\", \"sm\": 90, \"multiprocessors\": 2, \"library\": \"l\"}"
+
+Test(table, a_block_that_is_wrong_is_rejected_alone) {
+    static const struct {
+        const char *entry, *words;
+    } rows[] = {
+        {"7", "the entry is no JSON object"},
+        {"{\"block\": " BLOCK ", \"plan\": \"fused\"}", "the entry has no \"origin\""},
+        {AS("[]", "\"fused\"", ORIGIN), "the block is no JSON object"},
+        {AS("{\"d_in\": 32}", "\"fused\"", ORIGIN), "the block has no \"d_out\""},
+        {AS(BLOCK, "\"best\"", ORIGIN), "\"plan\" is 'best', which is not known"},
+        {AS(BLOCK, "\"default\"", ORIGIN), "\"plan\" is 'default', which is not known"},
+        {AS(BLOCK, "2", ORIGIN), "\"plan\" is no string"},
+        {AS(BLOCK, "\"fused\"", "{}"), "the origin has no \"device\""},
+#define WITH(in, samples, axis, inference, compute)                                                                    \
+    AS("{\"d_in\": " in ", \"d_out\": 16, \"head_dim\": 4, \"seq\": 1, \"samples\": " samples ", \"axis\": \"" axis    \
+       "\", \"inference\": " inference ", \"compute\": \"" compute "\"}", "\"fused\"", ORIGIN)
+        {WITH("0", "9", "feature", "true", "fp32"), "the block is not valid: "},
+        {WITH("31", "9", "feature", "true", "fp32"), "the block cannot be fused: the (d_in, d_out, head_dim)"},
+        {WITH("32", "9", "time", "true", "fp32"), "the block cannot be fused: there are fused kernels for the FEATURE axis"},
+        {WITH("32", "0", "feature", "true", "fp32"), "samples is 0, must be at least 1"},
+        {WITH("32", "1.5", "feature", "true", "fp32"), "\"samples\" is not a whole number"},
+        {WITH("32", "9", "both", "true", "fp32"), "\"axis\" is 'both'"},
+        {WITH("32", "9", "feature", "1", "fp32"), "\"inference\" is not true or false"},
+        {WITH("32", "9", "feature", "true", "default"), "\"compute\" is 'default'"},
+        {AS(BLOCK, "\"composed\"", OTHER), "it contradicts 't.json, block 1', which has for the same block: fused"},
+    };
+    static char text[1 << 13];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        tlob_table_report report;
+        listed seen = {0};
+        snprintf(text, sizeof(text), BLOCKS_OF(AS(BLOCK, "\"fused\"", OTHER) ", %s, " AS(BLOCK, "\"fused\"", ORIGIN) ", "
+                 AS(BLOCK, "\"fused\"", ORIGIN)), rows[i].entry);
+        const tlob_error before = *tlob_last_error();
+        tlob_table *table = parse(text, &report);
+        cr_expect_eq(memcmp(&before, tlob_last_error(), sizeof(before)), 0, "row %zu: it is no failure", i);
+        cr_expect(report.accepted == 4 && report.rejected == 1, "row %zu: %s", i, report.reason);
+        cr_expect(!strncmp(report.reason, "block 2: ", 9) && strstr(report.reason, rows[i].words), "row %zu: no '%s' in: %s",
+                  i, rows[i].words, report.reason);
+        tlob_table_list_blocks(table, look_at_block, &seen);
+        cr_expect(seen.count == 3 && seen.rejected == 1 && strstr(seen.reason, rows[i].words));
+        cr_expect_str_eq(seen.source, "t.json, block 2");
+        cr_expect_eq(tlob_table_count_blocks(table, NULL), 2, "one that is there twice is there once");
+        cr_expect_eq(tlob_table_count(table, NULL), 1);
+        tlob_table_destroy(&table);
+    }
+    tlob_table *table;
+    static const char none[] = "{\"format\": \"tlob-table\", \"version\": 1, \"entries\": [], \"blocks\": {}}";
+    cr_expect_eq(tlob_table_parse("t", none, sizeof(none) - 1, &table, NULL), TLOB_ERR_FILE);
+    cr_expect(strstr(tlob_last_error()->message, "\"blocks\" is no array"), "%s", tlob_last_error()->message);
+}
+
+Test(table, a_put_of_a_block_checks_what_it_gets) {
+    tlob_table *table = make_table();
+    const tlob_table_block good = block_of(64, TLOB_PLAN_FUSED);
+#define BLOCK_REFUSED(words, ...)                                                                                      \
+    do {                                                                                                               \
+        tlob_table_block e = good;                                                                                     \
+        __VA_ARGS__;                                                                                                   \
+        cr_expect_eq(tlob_table_put_block(table, &e), TLOB_ERR_ARGUMENT, "%s", words);                                 \
+        cr_expect(strstr(tlob_last_error()->message, words), "no '%s' in: %s", words, tlob_last_error()->message);     \
+    } while (0)
+    BLOCK_REFUSED("head_dim is 3", e.shape.head_dim = 3);
+    BLOCK_REFUSED("cannot be fused", e.shape.d_in = 31);
+    BLOCK_REFUSED("samples is 0", e.samples = 0);
+    BLOCK_REFUSED("compute mode is 0", e.compute = TLOB_COMPUTE_DEFAULT);
+    BLOCK_REFUSED("plan is 0", e.plan = TLOB_PLAN_DEFAULT);
+    BLOCK_REFUSED("plan is 3", e.plan = (tlob_block_plan)3);
+    BLOCK_REFUSED("the device's name", e.origin.device[0] = 0);
+    BLOCK_REFUSED("the library", memset(e.origin.library, 'a', sizeof(e.origin.library)));
+    cr_expect_eq(tlob_table_put_block(NULL, &good), TLOB_ERR_ARGUMENT);
+    cr_expect_eq(tlob_table_put_block(table, NULL), TLOB_ERR_ARGUMENT);
+    cr_expect_eq(tlob_table_list_blocks(NULL, look_at_block, NULL), TLOB_ERR_ARGUMENT);
+    cr_expect_eq(tlob_table_list_blocks(table, NULL, NULL), TLOB_ERR_ARGUMENT);
+    cr_expect(!tlob_table_same_block(NULL, &good) && !tlob_table_same_block(table, NULL));
+    cr_expect(!tlob_table_find_block(NULL, NULL, TLOB_COMPUTE_TF32, NULL) && !tlob_table_count_blocks(NULL, NULL));
+    cr_expect_eq(tlob_table_count_blocks(table, NULL), 0);
+    tlob_table_destroy(&table);
+}

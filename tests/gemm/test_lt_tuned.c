@@ -36,6 +36,12 @@ static void teardown(void) {
 
 TestSuite(lt_tuned, .init = setup, .fini = teardown);
 
+static tlob_trace_fn trace;
+
+static void ignore_trace(void *user, const tlob_trace *record) {
+    (void)user, (void)record;
+}
+
 static void open_tuned(bool strict, tlob_switch deterministic) {
     static const tlob_backend_ops *const rows[] = {&row};
     tlob_context_params params = tlob_context_params_default();
@@ -44,6 +50,7 @@ static void open_tuned(bool strict, tlob_switch deterministic) {
     params.deterministic = deterministic;
     params.log = count_warning;
     params.log_level = TLOB_LOG_WARN;
+    params.trace = trace;
     params.backends = rows;
     params.n_backends = 1;
     cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_OK, "%s", tlob_last_error()->message);
@@ -98,6 +105,12 @@ static uint32_t value_of(const tlob_method *method, const char *name) {
             return (uint32_t)method->configuration[i].value;
     cr_assert(false, "no field %s", name);
     return 0;
+}
+
+static void set_value(tlob_method *method, const char *name, int64_t value) {
+    for (int i = 0; i < method->n_configuration; i++)
+        if (!strcmp(method->configuration[i].name, name))
+            method->configuration[i].value = value;
 }
 
 /* From a proposal through a file and back to the algorithm that runs, without a query of the heuristic. */
@@ -173,6 +186,84 @@ Test(lt_tuned, what_the_library_refuses_today_is_a_miss_or_an_error) {
     tlob_context_destroy(&ctx);
     open_tuned(true, TLOB_SWITCH_OFF);
     cr_expect_eq(tlob_gemm_run(stream, &g, &operands), TLOB_ERR_POLICY);
+}
+
+static tlob_gemm problem_with_c(void) {
+    tlob_gemm g = problem();
+    g.beta = 1;
+    return g;
+}
+
+/* Once with C apart from D, and once in place. */
+static void run_both(tlob_status expected) {
+    static _Alignas(256) float c[64];
+    const tlob_gemm g = problem_with_c();
+    const tlob_gemm_operands apart = {.a = a, .b = b, .c = c, .d = d};
+    cr_assert_eq(tlob_gemm_run(stream, &g, &apart), expected, "%s", tlob_last_error()->message);
+    cr_assert_eq(tlob_gemm_run(stream, &g, &operands), expected, "%s", tlob_last_error()->message);
+}
+
+/* Known trap: what failed once is asked again at every call, and in a capture, where nothing may be asked. */
+Test(lt_tuned, what_was_refused_is_not_asked_again_and_is_known_in_a_capture) {
+    for (int strict = 0; strict < 2; strict++)
+        for (int traced = 0; traced < 2; traced++) {
+            tlob_table_entry entry = {.gemm = problem_with_c(), .method = proposal(0), .origin = {.device = "host"}};
+            cr_assert_eq(tlob_table_put(table, &entry), TLOB_OK);
+            trace = traced ? ignore_trace : NULL; /* then a stream remembers no decision */
+            open_tuned(strict, TLOB_SWITCH_OFF);
+            fake.refused = ~0u;
+            cr_assert_eq(tlob_warm(stream, &entry.gemm, 1), strict ? TLOB_ERR_POLICY : TLOB_OK);
+            run_both(strict ? TLOB_ERR_POLICY : TLOB_OK);
+            cr_expect_eq(fake_count("check"), 2, "%d checks: for C in place, and apart", fake_count("check"));
+            fake.capturing = true;
+            for (int i = 0; i < 3; i++)
+                run_both(strict ? TLOB_ERR_POLICY : TLOB_OK);
+            tlob_explanation e;
+            cr_expect_eq(tlob_gemm_explain(stream, &entry.gemm, &operands, &e), strict ? TLOB_ERR_POLICY : TLOB_OK);
+            fake.capturing = false;
+            fake.refused = 0; /* the library would take it now: the answer stays what it was */
+            run_both(strict ? TLOB_ERR_POLICY : TLOB_OK);
+            cr_expect_eq(fake_count("check"), 2, "%d checks", fake_count("check"));
+            cr_expect(warnings == 1 && stats_of().table_rejected == (strict ? 0 : 12), "%d, %lld", warnings,
+                      (long long)stats_of().table_rejected);
+            cr_expect_eq(fake_count("matmul"), 0);
+            tlob_stream_close(&stream);
+            tlob_context_destroy(&ctx);
+        }
+}
+
+/* Known trap: the first product of a loop is aligned, and the others are not. */
+Test(lt_tuned, explain_looks_at_every_product_of_a_loop) {
+    static _Alignas(256) float many[3][64];
+    const tlob_gemm_operands x = {.a = many[0], .b = many[1], .c = many[2], .d = many[2]};
+    tlob_gemm g = problem();
+    g.compute = TLOB_COMPUTE_TF32; /* algorithm 21 wants 16 bytes */
+    g.batch = 2;
+    g.stride_b = 0;
+    g.stride_c = 32;
+    for (int odd = 0; odd < 2; odd++) {
+        tlob_table_entry entry = {.method = proposal(0), .origin = {.device = "host"}};
+        tlob_explanation cold, warm;
+        entry.method.form = TLOB_FORM_LOOP;
+        set_value(&entry.method, "id", 21);
+        set_value(&entry.method, "tile", 15);
+        set_value(&entry.method, "stages", 6);
+        g.stride_a = odd ? 17 : 16;
+        entry.gemm = g;
+        cr_assert_eq(tlob_table_put(table, &entry), TLOB_OK, "%s", tlob_last_error()->message);
+        open_tuned(false, TLOB_SWITCH_OFF);
+        cr_assert_eq(tlob_gemm_explain(stream, &g, &x, &cold), TLOB_OK);
+        cr_expect_str_eq(cold.choice.backend, odd ? "cpu_ref" : "lt", "%s", cold.choice.reason);
+        cr_assert_eq(tlob_gemm_explain(stream, &g, NULL, &warm), TLOB_OK);
+        cr_expect_str_eq(warm.choice.backend, cold.choice.backend, "%s", warm.choice.reason);
+        cr_expect_eq(tlob_gemm_run(stream, &g, &x), TLOB_OK);
+        cr_expect_eq(fake_count("matmul"), odd ? 0 : 2);
+        cr_assert_eq(tlob_gemm_explain(stream, &g, &x, &warm), TLOB_OK);
+        cr_expect_str_eq(warm.choice.reason, cold.choice.reason);
+        cr_expect(!cold.warm && warm.warm == !odd);
+        tlob_stream_close(&stream);
+        tlob_context_destroy(&ctx);
+    }
 }
 
 /* Known trap: a measured table decides in a context that is deterministic. It may, where the order of sums is fixed. */

@@ -17,6 +17,7 @@ struct tlob_pick {
 static const tlob_pick picks[WAYS] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}};
 static struct {
     int products, adoptions, way; /* of the last product; -1: its own choice */
+    uintptr_t wanted;             /* alignment that way 8 wants of A */
     int64_t batch;                /* likewise */
     tlob_epilogue epilogue;       /* likewise */
 } noted;
@@ -32,6 +33,7 @@ static void close_lane(tlob_lane *lane) {
 }
 
 static TLOB_GEMM_FN(multiply) {
+    cr_assert(!pick || pick->way != 8 || (uintptr_t)x->a % noted.wanted == 0, "never adopted for such operands");
     noted.products++;
     noted.way = pick ? pick->way : -1;
     noted.batch = gemm->batch;
@@ -50,8 +52,10 @@ static tlob_status find_way(const tlob_algorithm_field *fields, int count, const
 
 static tlob_status adopt(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                          const tlob_algorithm_field *fields, int count, const tlob_pick **pick) {
-    (void)lane, (void)x;
+    (void)lane;
     noted.adoptions++;
+    if (fields[0].value == 8 && (uintptr_t)x->a % noted.wanted)
+        return tlob_backend_fail(TLOB_ERR_UNSUPPORTED, "picky", "adopt", 0, NULL, gemm, "not for such operands");
     return find_way(fields, count, gemm, pick);
 }
 
@@ -331,6 +335,29 @@ Test(tuned, operands_that_are_less_aligned_are_a_miss_though_the_problem_is_warm
     OK(tlob_gemm_run(stream, &g, &operands));
     cr_expect_eq(noted.products, 2);
     expect_stats(2, 2, 0);
+}
+
+/* Likewise where they are aligned to 16 bytes, and what was measured wants more: in whatever order they come. */
+Test(tuned, operands_that_the_configuration_is_not_for_are_a_miss_and_the_others_a_hit) {
+    static _Alignas(256) float aligned[64];
+    const tlob_gemm g = problem_of(3, 1);
+    const tlob_gemm_operands on = {.a = aligned, .b = b, .d = d}, off = {.a = aligned + 4, .b = b, .d = d};
+    put(g, method_of("picky", TLOB_FORM_WHOLE, 8));
+    for (int first = 0; first < 2; first++) {
+        open_tuned(false);
+        noted.wanted = 128;
+        for (int i = first; i < first + 4; i++)
+            OK(tlob_gemm_run(stream, &g, i % 2 ? &off : &on));
+        cr_expect_eq(noted.products, 2);
+        expect_stats(2, 2, 2);
+        for (int i = 0; i < 3; i++)
+            OK(tlob_gemm_run(stream, &g, &on));
+        const int adoptions = noted.adoptions;
+        OK(tlob_gemm_run(stream, &g, &(tlob_gemm_operands){.a = aligned, .b = b, .d = d + 64}));
+        cr_expect_eq(noted.adoptions, adoptions, "they are aligned alike, and nobody is asked");
+        close_all();
+        logged[0] = 0;
+    }
 }
 
 Test(tuned, a_strict_miss_is_an_error_that_names_problem_and_table) {

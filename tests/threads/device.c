@@ -34,7 +34,7 @@ void fake_multiply(const tlob_gemm *gemm, const tlob_gemm_operands *x) {
 /* --- services of backends --- */
 
 bool tlob_backend_capturing(struct CUstream_st *cuda_stream) {
-    return cuda_stream && cuda_stream == device_graph.capturing;
+    return cuda_stream && (cuda_stream == device_graph.capturing || cuda_stream == device_graph.elsewhere);
 }
 
 tlob_status tlob_backend_affine_cuda(struct CUstream_st *cuda_stream, const char *backend, const tlob_gemm *gemm,
@@ -141,8 +141,10 @@ static int fake_capture_begin(struct CUstream_st *stream) {
 
 static int fake_capture_end(struct CUstream_st *stream, void **exec, const char **call) {
     int code = stream == device_graph.capturing ? device_graph.end_code : 901;
-    device_graph.capturing = NULL;
     *call = "end";
+    if (stream == device_graph.elsewhere)
+        return 908; /* cudaErrorStreamCaptureWrongThread */
+    device_graph.capturing = NULL;
     if (code || !exec)
         return code;
     *call = "instantiate";

@@ -20,7 +20,8 @@ typedef struct device_graphs {
     int load_code, begin_code, end_code, instantiate_code, event_code, launch_code; /**< what these calls return */
     int alloc_code;                /**< what an allocation on the device returns */
     int blocks;                    /**< of device memory that have been allocated and not freed */
-    struct CUstream_st *capturing; /**< the stream that is being captured, or NULL */
+    struct CUstream_st *capturing; /**< the stream that this thread captures, or NULL */
+    struct CUstream_st *elsewhere; /**< one that another thread captures, and alone can end */
     int loads;                     /**< how often the kernels were loaded */
     int alive;                     /**< graphs that can be launched */
     int events;                    /**< that have been made and not destroyed */

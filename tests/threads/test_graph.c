@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "tests/threads/device.h"
+#if TLOB_HAVE_CUDA
+#include "tests/fakes/fake.h"
+#endif
 
 #define OK(call) cr_assert_eq(call, TLOB_OK, "%s", tlob_last_error()->message)
 
@@ -133,6 +136,49 @@ Test(graph, what_is_warm_can_be_captured_and_what_is_cold_cannot) {
         close_all();
     }
 }
+
+/* --- with a table --- */
+
+#if TLOB_HAVE_CUDA
+
+static void keep_configured(void *user, const tlob_method *method) {
+    if (method->n_configuration && method->form == TLOB_FORM_WHOLE)
+        *(tlob_method *)user = *method;
+}
+
+/* What the library refuses today is done by the rule for misses, cold or warm, with C that is D and with C elsewhere. */
+Test(graph, an_entry_that_is_refused_is_as_warm_as_any_product) {
+    tlob_table_entry entry = {.gemm = tlob_gemm_init(6, 5, 7),
+                              .origin = {.device = "fake", .sm = 90, .multiprocessors = 132, .library = "cuBLASLt 13.1.0"}};
+    tlob_context_params params = tlob_context_params_default();
+    tlob_table *table;
+    tlob_graph *graph;
+    NEED_DEVICE();
+    entry.gemm.beta = 1;
+    entry.gemm.compute = TLOB_COMPUTE_FP32;
+    open_on(TLOB_MEMORY_CUDA, NULL);
+    OK(tlob_gemm_methods(stream, &entry.gemm, NULL, keep_configured, &entry.method));
+    cr_assert(entry.method.n_configuration);
+    close_all();
+    OK(tlob_table_create(&table));
+    OK(tlob_table_put(table, &entry));
+    params.policy = (tlob_policy){.kind = TLOB_POLICY_TUNED, .table = table};
+    OK(tlob_context_create(&ctx, &params));
+    OK(tlob_stream_create(ctx, &stream));
+    fake.refused = ~0u;
+    OK(tlob_warm(stream, &entry.gemm, 1));
+    OK(tlob_graph_begin(stream));
+    for (int i = 0; i < 4; i++) {
+        const tlob_gemm_operands x = operands_for(&entry.gemm, i % 2);
+        OK(tlob_gemm_run(stream, &entry.gemm, &x));
+    }
+    OK(tlob_graph_end(stream, &graph));
+    tlob_graph_destroy(&graph);
+    cr_assert_eq(stats_of(stream).table_rejected, 6);
+    close_all();
+    tlob_table_destroy(&table);
+}
+#endif
 
 /* --- the operands that warming makes: a backend of this test's own looks at them --- */
 
@@ -386,6 +432,31 @@ Test(graph, failures_of_cuda_leave_the_stream_as_it_was) {
     tlob_graph_destroy(&graph);
     close_all();
     cr_assert_eq(device_graph.streams, 0);
+}
+
+static void *end_elsewhere(void *arg) {
+    tlob_graph *graph = (tlob_graph *)&graph;
+    device_graph.elsewhere = tlob_stream_cuda(stream);
+    FAILS(tlob_graph_end(stream, &graph), TLOB_ERR_CUDA, "end");
+    cr_assert_null(graph);
+    return arg;
+}
+
+/* CUDA ends it on no other thread, and it goes on. */
+Test(graph, a_capture_that_another_thread_tries_to_end_goes_on) {
+    tlob_graph *graph;
+    pthread_t thread;
+    NEED_DEVICE();
+    open_on(TLOB_MEMORY_CUDA, NULL);
+    OK(tlob_graph_begin(stream));
+    cr_assert_eq(pthread_create(&thread, NULL, end_elsewhere, NULL), 0);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    FAILS(tlob_graph_begin(stream), TLOB_ERR_ARGUMENT, "already");
+    OK(tlob_graph_end(stream, &graph));
+    OK(tlob_graph_launch(graph, stream));
+    tlob_graph_destroy(&graph);
+    close_all();
+    cr_assert_eq(device_graph.streams + device_graph.alive + device_graph.events, 0);
 }
 
 /* The workspace has one user at a time, whatever stream a graph is launched on. */

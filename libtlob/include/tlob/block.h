@@ -14,6 +14,9 @@ typedef enum tlob_axis {
     TLOB_AXIS_TIME,    /**< tokens: the seq columns of one sample; heads: the d_out/head_dim groups of head_dim rows */
 } tlob_axis;
 
+/** "feature" or "time". Static storage. */
+TLOB_API const char *tlob_axis_name(tlob_axis axis);
+
 /** The largest head_dim of a block. */
 #define TLOB_HEAD_DIM_MAX 64
 
@@ -56,9 +59,8 @@ typedef struct tlob_block tlob_block;
 /** How to make a block. */
 typedef struct tlob_block_params {
     tlob_block_shape shape; /**< the sizes, and the axis */
-    int64_t max_samples;  /**< the most samples of one pass, >= 1 */
-    tlob_block_plan plan; /**< DEFAULT: the context's block_plan, or, where that is DEFAULT too, fused where the shape
-                               has fused kernels of its own in this context, else composed */
+    int64_t max_samples;  /**< the most samples of one pass, >= 1; the number for which the plan is decided */
+    tlob_block_plan plan; /**< DEFAULT: what tlob_block_explain says */
     bool inference;       /**< forward passes alone: they keep nothing, and less scratch is made; backward, mean_max and
                                get_state are then ARGUMENT */
 } tlob_block_params;
@@ -66,18 +68,41 @@ typedef struct tlob_block_params {
 /** The default shape, max_samples 256, plan DEFAULT, training. */
 TLOB_API tlob_block_params tlob_block_params_default(void);
 
-/** A plan, and what it was chosen for. */
+/**
+ * The shapes that have fused kernels of their own, on the FEATURE axis with seq 1, by an index from 0 on; false past the
+ * last, and for a negative one, and then `*shape` stays as it is. Thread-safe.
+ */
+TLOB_API bool tlob_block_fused_shape(int index, tlob_block_shape *shape);
+
+/** A decision on a block. */
 typedef struct tlob_block_choice {
     tlob_block_plan plan; /**< COMPOSED or FUSED */
-    char reason[256];     /**< such as "the caller's choice" */
+    char reason[256];     /**< in words, such as "the caller's choice" */
+    char obstacle[200];   /**< why the fused kernels do not cover the block here; empty: they do */
+    bool refused;         /**< whether a table's entry says fused, and they do not */
 } tlob_block_choice;
 
 /**
- * Which plan a block made from `params` gets in `ctx`, and why; docs/fused.md says what the fused kernels cover.
- * Thread-safe. Errors: ARGUMENT, CLOSED; UNSUPPORTED, with the reason, where fused is asked for and does not cover it.
+ * Which plan a block made from `params` gets in `ctx`, and why: what params->plan names; else what the context's
+ * block_decide returns, or its block_plan names; else, where the context's policy is `tuned`, what the table has for a
+ * block of this shape with max_samples samples, for inference or not, in the context's compute mode; else fused where the
+ * shape has fused kernels of its own, and they can run in this context, and composed where not. docs/fused.md says what
+ * the fused kernels cover. A block that would be composed needs no entry; else no entry, or one that is refused, is a
+ * miss: the choice by shape, or with `tuned:strict` an error. Launches nothing.
+ *
+ * Thread-safe if block_decide is. Errors: ARGUMENT, CLOSED; UNSUPPORTED, with the obstacle, where fused is named or
+ * decided on and does not cover it; POLICY where block_decide returns no plan, or a strict table has none.
  */
 TLOB_API tlob_status tlob_block_explain(const tlob_context *ctx, const tlob_block_params *params,
                                         tlob_block_choice *choice);
+
+/**
+ * tlob_block_explain in a context of `memory` with these settings that need not exist: so without a GPU, which is taken
+ * to be one that the fused kernels are for. A table in settings->policy answers with the first entry for the block,
+ * whatever device and libraries it is for. Errors: as tlob_block_explain, and ARGUMENT for policy tuned without a table.
+ */
+TLOB_API tlob_status tlob_block_plan_explain(const tlob_settings *settings, tlob_memory memory,
+                                             const tlob_block_params *params, tlob_block_choice *choice);
 
 /**
  * Allocates scratch for up to params->max_samples samples. Free with tlob_block_destroy.
@@ -107,9 +132,10 @@ TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, 
 
 /**
  * The gradients of a scalar loss, given dy = dLoss/dY [d_out, N], for the samples of the last forward with the same
- * weights and x. dweights: flat as the weights, overwritten; dx: [d_in, N], overwritten. Either is NULL where it is not
- * wanted, and then the other has the same bits as with both. No atomics and a fixed order of summation: the same inputs
- * give the same bits on the same backend and device.
+ * weights and x. Nothing on the device may write the weights between the two passes: those at the same address may be
+ * read as soon as the forward pass has ended, before what was enqueued behind it has. dweights: flat as the weights,
+ * overwritten; dx: [d_in, N], overwritten. Either is NULL where it is not wanted, and then the other has the same bits as
+ * with both. No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and device.
  *
  *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
  *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim),

@@ -33,13 +33,25 @@ typedef enum tlob_switch {
 
 /** How the attention block is computed (<tlob/block.h>). */
 typedef enum tlob_block_plan {
-    TLOB_PLAN_DEFAULT,  /**< as a setting: environment, else configuration file, else libtlob chooses by shape */
+    TLOB_PLAN_DEFAULT,  /**< as a setting: environment, else configuration file, else a table of policy `tuned`, else by
+                             shape */
     TLOB_PLAN_COMPOSED, /**< products by the context's backends, and an attention kernel */
     TLOB_PLAN_FUSED,    /**< one kernel a pass, and one more that adds up the gradients of the weights */
 } tlob_block_plan;
 
 /** "composed", "fused", or "default". Static storage. */
 TLOB_API const char *tlob_block_plan_name(tlob_block_plan plan);
+
+struct tlob_block_params;
+
+/**
+ * The embedder's policy for blocks: returns the plan of one made from `params`, and may set `*reason` (a string that
+ * outlives the call, such as a literal). It must be a pure function of shape, max_samples and inference of `params`, and
+ * of `user`; params->plan is DEFAULT. Anything but COMPOSED and FUSED makes the block fail with TLOB_ERR_POLICY, and FUSED
+ * where the fused kernels do not cover it with TLOB_ERR_UNSUPPORTED. Called on the thread that creates or explains the
+ * block, for each block.
+ */
+typedef tlob_block_plan (*tlob_block_plan_fn)(void *user, const struct tlob_block_params *params, const char **reason);
 
 /** Receives one log line without a trailing newline. May be called from any thread that uses the context. */
 typedef void (*tlob_log_fn)(void *user, tlob_log_level level, const char *line);
@@ -120,6 +132,9 @@ typedef struct tlob_context_params {
                                     backend whose caps do not promise that is then unsupported */
     tlob_block_plan block_plan; /**< how blocks that do not say so themselves are computed; with fused, one that it does
                                     not cover is an error, and gets no other plan */
+    tlob_block_plan_fn block_decide; /**< decides on those blocks instead, before environment and file; NULL: none. With a
+                                    block_plan an error */
+    void *block_user;          /**< handed to `block_decide`; must outlive the context */
     tlob_trace_fn trace;       /**< NULL: no callback */
     void *trace_user;          /**< handed to `trace` */
     const struct tlob_backend_ops *const *backends; /**< rows of one's own (<tlob/backend.h>), besides libtlob's */
@@ -139,7 +154,9 @@ typedef struct tlob_settings {
     size_t workspace_bytes;   /**< of each stream */
     tlob_log_level log_level; /**< never DEFAULT */
     bool deterministic;       /**< whether it is on */
-    tlob_block_plan block_plan;     /**< DEFAULT: libtlob chooses by shape (tlob_block_explain) */
+    tlob_block_plan block_plan;     /**< DEFAULT: none is named; tlob_block_explain tells what then decides */
+    tlob_block_plan_fn block_decide; /**< NULL: no callback decides */
+    void *block_user;         /**< handed to `block_decide` */
     char trace_path[256];  /**< empty: no trace file */
     char config_path[256]; /**< empty: no configuration file */
     char table_path[256];  /**< empty: policy `tuned` has the table in `policy`, or the policy is another */
@@ -149,7 +166,7 @@ typedef struct tlob_settings {
     tlob_origin log_level_origin; /**< of log_level */
     tlob_origin trace_origin;     /**< of trace_path */
     tlob_origin deterministic_origin; /**< of deterministic */
-    tlob_origin block_plan_origin; /**< of block_plan */
+    tlob_origin block_plan_origin; /**< of block_plan, or of block_decide */
     tlob_origin config_origin;    /**< of config_path */
     tlob_origin table_origin;     /**< of table_path, or of the table in `policy` */
 } tlob_settings;

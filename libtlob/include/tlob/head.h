@@ -23,8 +23,9 @@ typedef struct tlob_head tlob_head;
 #define TLOB_HEAD_SAMPLES_MAX ((int64_t)1 << 24)
 
 /**
- * Scratch for up to `max_samples` (1 to TLOB_HEAD_SAMPLES_MAX) samples of `features` (>= 1) inputs. Free with
- * tlob_head_destroy. Errors: ARGUMENT, CLOSED, OUT_OF_MEMORY, CUDA.
+ * Scratch for up to `max_samples` (1 to TLOB_HEAD_SAMPLES_MAX) samples of `features` (>= 1) inputs: 3 floats for each
+ * sample, and 3 * features + 5 for each 64 samples, but 132 times at most. Free with tlob_head_destroy. Errors: ARGUMENT,
+ * CLOSED, OUT_OF_MEMORY, CUDA.
  */
 TLOB_API tlob_status tlob_head_create(tlob_context *ctx, int64_t features, int64_t max_samples, tlob_head **head);
 

@@ -1,7 +1,11 @@
-/** Tables: for problems that were measured on a device, the methods that were best there. Policy `tuned` reads them. */
+/**
+ * Tables: for problems that were measured on a device, the methods that were best there, and for blocks the plans. Policy
+ * `tuned` reads them.
+ */
 #ifndef TLOB_TABLE_H
 #define TLOB_TABLE_H
 
+#include <tlob/block.h>
 #include <tlob/info.h>
 #include <tlob/method.h>
 
@@ -43,20 +47,21 @@ TLOB_API tlob_status tlob_table_create(tlob_table **table);
 /** Frees a table and sets `*table` to NULL; NULL is allowed. */
 TLOB_API void tlob_table_destroy(tlob_table **table);
 
-/** What became of the entries of a file. */
+/** What became of the entries of a file, for products and for blocks. */
 typedef struct tlob_table_report {
     int64_t accepted; /**< entries that can be used, on the hardware that they were measured on */
     int64_t rejected; /**< entries that are kept only to be listed: see `rejected` of each */
-    char reason[256]; /**< of the first that was rejected, with its number; empty without one */
+    char reason[256]; /**< of the first that was rejected, with its number ("entry 2", "block 3"); empty without one */
 } tlob_table_report;
 
 /**
  * Reads a file that tlob_table_write wrote. An entry that is malformed, not valid as a problem, whose form has an
  * obstacle, or that contradicts an earlier one is rejected alone; the others are taken, one that is there twice once.
+ * So it is with the entries for blocks, which may be missing.
  * `report` may be NULL; it is all 0 where no entry was looked at.
  *
  * Ownership: free with tlob_table_destroy. Errors: ARGUMENT; OUT_OF_MEMORY; FILE, with line and column where the file is
- * no JSON, is none of this kind, of a later version, has more than 65536 entries or is larger than 64 MiB. `*table` is
+ * no JSON, is none of this kind, of a later version, has more than 65536 entries of a kind or is larger than 64 MiB. `*table` is
  * NULL after a failure. Thread-safe.
  */
 TLOB_API tlob_status tlob_table_read(const char *path, tlob_table **table, tlob_table_report *report);
@@ -108,6 +113,54 @@ TLOB_API void tlob_table_miss(const tlob_table *table, const tlob_gemm *gemm, co
 
 /** How many entries tlob_table_find could give for `device`, or for any (NULL); 0 for NULL. Likewise. */
 TLOB_API int64_t tlob_table_count(const tlob_table *table, const tlob_device_info *device);
+
+/* --- blocks ---------------------------------------------------------------------------------------------------------- */
+
+/** An entry for a block: which plan was best for it. Pointers belong to the table. */
+typedef struct tlob_table_block {
+    tlob_block_shape shape; /**< its sizes, and the axis */
+    int64_t samples;        /**< of a pass; looked up by max_samples */
+    bool inference;         /**< true: forward passes were measured; false: forward and backward together */
+    tlob_compute compute;   /**< TF32 or FP32 */
+    tlob_block_plan plan;   /**< what was best: COMPOSED or FUSED */
+    tlob_table_origin origin; /**< where; library: what tlob_table_block_library told there */
+    const char *source;     /**< "FILE, block N", counted from 1; "" for one that was added */
+    const char *rejected;   /**< NULL, or why it is not used; then the fields above hold what could be read */
+} tlob_table_block;
+
+/**
+ * What the times of blocks depend on besides the device: "libtlob 0.1.0, cuBLAS 13.1.0, cuBLASLt 13.1.0", as far as this
+ * build has them. At most `size` bytes. Thread-safe.
+ */
+TLOB_API void tlob_table_block_library(char *text, size_t size);
+
+/**
+ * Adds an entry for a block, or replaces that for the same block, device and library. `source` and `rejected` are ignored;
+ * the rest is copied. Errors: ARGUMENT where shape, samples, compute mode, plan (DEFAULT, or fused for a shape without
+ * fused kernels) or origin are not valid; OUT_OF_MEMORY.
+ */
+TLOB_API tlob_status tlob_table_put_block(tlob_table *table, const tlob_table_block *entry);
+
+/** Receives one entry. */
+typedef void (*tlob_table_block_fn)(void *user, const tlob_table_block *entry);
+
+/** Visits every entry for a block, as tlob_table_list does those for products. Errors: ARGUMENT. */
+TLOB_API tlob_status tlob_table_list_blocks(const tlob_table *table, tlob_table_block_fn visit, void *user);
+
+/**
+ * The entry for a block made from `params` in a context of mode `compute`, on a device, or NULL; params->plan does not
+ * count. With device NULL the first one in order, whatever it is for. Else name, sm and multiprocessors must be those of
+ * `device`, and the library what tlob_table_block_library tells in this process. Allocates nothing; valid until the table
+ * changes. Thread-safe while nobody changes the table.
+ */
+TLOB_API const tlob_table_block *tlob_table_find_block(const tlob_table *table, const tlob_block_params *params,
+                                                       tlob_compute compute, const tlob_device_info *device);
+
+/** The entry that tlob_table_put_block would replace by `entry`, or NULL: also for NULL. Likewise. */
+TLOB_API const tlob_table_block *tlob_table_same_block(const tlob_table *table, const tlob_table_block *entry);
+
+/** How many entries tlob_table_find_block could give for `device`, or for any (NULL); 0 for NULL. Likewise. */
+TLOB_API int64_t tlob_table_count_blocks(const tlob_table *table, const tlob_device_info *device);
 
 #ifdef __cplusplus
 }
