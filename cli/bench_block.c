@@ -102,12 +102,23 @@ static bool bench_plans_at(const bench *b, int64_t n) {
     return good;
 }
 
+// Whether this device has both plans; where it has not, says so on standard error.
+static bool has_plans(const bench *b) {
+    tlob_block_params params = tlob_block_params_default();
+    tlob_block_choice choice;
+    params.plan = TLOB_PLAN_FUSED;
+    if (!tlob_block_explain(b->ctx, &params, &choice))
+        return true;
+    fprintf(stderr, "tlob: bench block: there are no two plans to compare: %s\n", tlob_last_error()->message);
+    return false;
+}
+
 bool bench_block(bench *b) {
     static const int64_t samples[] = {64, 256, 1024, 65536, 1048576};
-    bool good = true;
+    bool good = true, plans = b->cuda && has_plans(b);
     for (size_t i = 0; good && i < sizeof samples / sizeof *samples; i++)
         good = (!b->cuda && samples[i] > 65536) || bench_block_at(b, samples[i]);
-    for (size_t i = 0; b->cuda && good && i < sizeof samples / sizeof *samples; i++)
+    for (size_t i = 0; plans && good && i < sizeof samples / sizeof *samples; i++)
         good = bench_plans_at(b, samples[i]);
     return good;
 }

@@ -67,12 +67,16 @@ bool bench_cuda_spin(bench_cuda *cuda) {
 bool bench_cuda_mapped(size_t bytes, void **host) {
     void *device = NULL;
     *host = NULL;
-    if (!check(cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc") ||
-        !check(cudaHostGetDevicePointer(&device, *host, 0), "cudaHostGetDevicePointer"))
+    if (!check(cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc"))
         return false;
-    if (device != *host)
-        cli_error("this device sees mapped memory at another address than the host");
-    return device == *host;
+    bool good = check(cudaHostGetDevicePointer(&device, *host, 0), "cudaHostGetDevicePointer");
+    if (good && device != *host)
+        good = !cli_error("this device sees mapped memory at another address than the host");
+    if (!good) {
+        cudaFreeHost(*host);
+        *host = NULL;
+    }
+    return good;
 }
 
 void bench_cuda_unmap(void *host) {

@@ -1,4 +1,5 @@
-// How long a decision takes: one sample from host memory to its class in host memory, as a user who trades waits for it.
+// How long a decision takes: one sample from host memory to its class in host memory, as a user who trades waits for
+// it.
 #include "cli/bench.h"
 
 #include "parity/parity.h"
@@ -109,7 +110,8 @@ static void report(const bench *b, double *samples, int count) {
     }
     cJSON *row = bench_report(b, "latency", 1, BENCH_WALL, names, times);
     for (int what = 0; what < 2; what++) {
-        cJSON *object = row ? cJSON_AddObjectToObject(row, what == FLAG ? "flag_percentiles" : "event_percentiles") : NULL;
+        const char *name = what == FLAG ? "flag_percentiles" : "event_percentiles";
+        cJSON *object = row ? cJSON_AddObjectToObject(row, name) : NULL;
         if (!row)
             printf("%-12s %s:", "", names[what]);
         for (int i = 0; i < 4; i++) {

@@ -98,9 +98,9 @@ static const struct argp_option context_options[] = {
      "TLOB_DETERMINISTIC, else off)",
      1},
     {"block-plan", KEY_BLOCK_PLAN, "PLAN", 0,
-     "How the attention block is computed: composed of products and an attention kernel, or fused into one kernel, which "
-     "is an error where there is none for its shape (default: TLOB_BLOCK_PLAN, else what the table of the policy tuned "
-     "has for the block, else fused where there is one)",
+     "How the attention block is computed: composed of products and an attention kernel, or fused into one kernel, "
+     "which is an error where there is none for its shape (default: TLOB_BLOCK_PLAN, else what the table of the policy "
+     "tuned has for the block, else fused where the shape has kernels of its own)",
      1},
     {"config", KEY_CONFIG, "FILE", 0,
      "A JSON file with one object of settings, for those that neither an option nor a TLOB_* variable gives: compute, "

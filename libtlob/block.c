@@ -18,7 +18,7 @@ struct tlob_block {
     tlob_buffer *o;      /* [d_out, N] */
     tlob_buffer *d_proj; /* gradients of the three, laid out likewise */
     tlob_buffer *d_o;
-    tlob_buffer *rows;    /* row_max, row_inv_sum, row_dot: one float for each softmax row; fused: sums of row_inv_sum */
+    tlob_buffer *rows;    /* row_max, row_inv_sum, and for training row_dot of each softmax row; fused: focus */
     tlob_buffer *gradients; /* fused: of the weights, one sum for each chunk */
     tlob_buffer *partial; /* of the sum behind mean_max */
     tlob_buffer *mean;    /* one float */
@@ -118,7 +118,7 @@ static tlob_status create_composed(tlob_block *block, int64_t columns, int64_t r
     if (status == TLOB_OK)
         status = tlob_create_floats(ctx, s->d_out, columns, where, &block->o);
     if (status == TLOB_OK)
-        status = tlob_create_floats(ctx, 3, rows, where, &block->rows);
+        status = tlob_create_floats(ctx, block->inference ? 2 : 3, rows, where, &block->rows);
     if (status == TLOB_OK && !block->inference)
         status = tlob_create_floats(ctx, 3 * s->d_out, columns, where, &block->d_proj);
     if (status == TLOB_OK && !block->inference)
@@ -130,12 +130,12 @@ static tlob_status create_composed(tlob_block *block, int64_t columns, int64_t r
 static tlob_status create_fused(tlob_block *block, int64_t columns, const char *where) {
     if (block->inference)
         return TLOB_OK;
-    const int64_t tiles = tlob_block_fused_tiles(columns);
-    const int64_t chunks = tlob_chunk_count_most(tiles, TLOB_BLOCK_FUSED_UNIT, TLOB_BLOCK_FUSED_MOST);
-    tlob_status status = tlob_create_floats(block->ctx, 1, tiles, where, &block->rows);
+    const tlob_block_shape *s = &block->shape;
+    const int64_t tiles = tlob_block_fused_tiles(s, columns);
+    const int64_t chunks = tlob_chunk_count_most(tiles, tlob_block_fused_unit(s), TLOB_BLOCK_FUSED_MOST);
+    tlob_status status = tlob_create_floats(block->ctx, 1, tlob_block_fused_focus(s, columns), where, &block->rows);
     if (status == TLOB_OK)
-        status =
-            tlob_create_floats(block->ctx, tlob_block_weight_count(&block->shape), chunks, where, &block->gradients);
+        status = tlob_create_floats(block->ctx, tlob_block_weight_count(s), chunks, where, &block->gradients);
     return status;
 }
 
@@ -229,8 +229,8 @@ static tlob_status check_call(const tlob_block *block, const tlob_stream *stream
     return tlob_stream_check_in(stream, block->ctx, where);
 }
 
-/* The attention of `samples` samples, with every pointer that either pass needs. Q, K and V lie N columns apart, N
- * being the columns in use and not the capacity: exactly where the strided-batched product puts them. */
+/* The attention of `samples` samples, with every pointer that a pass of the block needs. Q, K and V lie N columns
+ * apart, N being the columns in use and not the capacity: exactly where the strided-batched product puts them. */
 static tlob_attend_args attend_args(const tlob_block *block, int64_t samples) {
     const tlob_block_shape *s = &block->shape;
     const int64_t chunk = s->d_out * columns_of(block, samples), heads = s->d_out / s->head_dim;
@@ -241,8 +241,8 @@ static tlob_attend_args attend_args(const tlob_block *block, int64_t samples) {
         .outer_stride = time ? s->seq * s->d_out : s->d_out,
         .token_stride = time ? s->d_out : s->head_dim,
     };
-    float *proj = tlob_floats(block->proj), *d_proj = tlob_floats(block->d_proj), *stats = tlob_floats(block->rows);
-    return (tlob_attend_args){
+    float *proj = tlob_floats(block->proj), *stats = tlob_floats(block->rows);
+    tlob_attend_args args = {
         .groups = time ? samples * heads : columns_of(block, samples),
         .tokens = time ? s->seq : heads,
         .head_dim = s->head_dim,
@@ -256,12 +256,15 @@ static tlob_attend_args attend_args(const tlob_block *block, int64_t samples) {
         .o = tlob_floats(block->o),
         .row_max = stats,
         .row_inv_sum = stats + rows,
-        .row_dot = stats + 2 * rows,
-        .d_o = tlob_floats(block->d_o),
-        .dq = d_proj,
-        .dk = d_proj + chunk,
-        .dv = d_proj + 2 * chunk,
     };
+    if (block->inference)
+        return args;
+    args.row_dot = stats + 2 * rows;
+    args.d_o = tlob_floats(block->d_o);
+    args.dq = tlob_floats(block->d_proj);
+    args.dk = args.dq + chunk;
+    args.dv = args.dk + chunk;
+    return args;
 }
 
 /* [Q K V] = [W_Q W_K W_V] X: the weights follow each other, X is shared. */
@@ -346,7 +349,7 @@ tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const flo
 
 /* --- backward -------------------------------------------------------------------------------------------------- */
 
-/* dO = W_O^T dY and dW_O = dY O^T. */
+/* dO = W_O^T dY and, unless dw_o is NULL, dW_O = dY O^T. */
 static tlob_status backward_out(const tlob_block *block, tlob_stream *stream, const float *w_o, const float *dy,
                                 int64_t columns, float *dw_o) {
     const int64_t d_out = block->shape.d_out;
@@ -354,7 +357,7 @@ static tlob_status backward_out(const tlob_block *block, tlob_stream *stream, co
     g.transa = TLOB_OP_T;
     const tlob_gemm_operands to_o = {.a = w_o, .b = dy, .d = tlob_floats(block->d_o)};
     tlob_status status = tlob_gemm_run(stream, &g, &to_o);
-    if (status != TLOB_OK)
+    if (status != TLOB_OK || !dw_o)
         return status;
     g = tlob_gemm_init(d_out, d_out, columns);
     g.transb = TLOB_OP_T;
@@ -404,17 +407,17 @@ static tlob_status backward(const tlob_block *block, tlob_stream *stream, const 
                             const float *dy, float *dweights, float *dx) {
     const int64_t columns = columns_of(block, block->samples), w_o = 3 * projection_count(&block->shape);
     const tlob_attend_args args = attend_args(block, block->samples);
-    tlob_status status = backward_out(block, stream, weights + w_o, dy, columns, dweights + w_o);
+    tlob_status status = backward_out(block, stream, weights + w_o, dy, columns, dweights ? dweights + w_o : NULL);
     if (status == TLOB_OK)
         status = tlob_attend_backward(stream, &args);
-    if (status == TLOB_OK)
+    if (status == TLOB_OK && dweights)
         status = backward_weights(block, stream, x, columns, dweights);
     if (status == TLOB_OK && dx)
         status = backward_input(block, stream, weights, columns, dx);
     return status;
 }
 
-/* The chunks' gradients of the weights to `partial`. */
+/* The chunks' gradients of the weights to `partial`, or none where that is NULL. */
 static tlob_status backward_chunks(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                    const float *dy, float *partial, float *dx) {
     const tlob_space *space = block->ctx->space;
@@ -428,10 +431,11 @@ static tlob_status backward_chunks(const tlob_block *block, tlob_stream *stream,
 
 /* What backward_chunks leaves in the block's own memory. */
 static tlob_chunked chunked_gradients(const tlob_block *block) {
-    const int64_t tiles = tlob_block_fused_tiles(columns_of(block, block->samples));
+    const tlob_block_shape *s = &block->shape;
+    const int64_t tiles = tlob_block_fused_tiles(s, columns_of(block, block->samples));
     return (tlob_chunked){
-        .count = tlob_block_weight_count(&block->shape),
-        .chunks = tlob_chunk_count(tiles, TLOB_BLOCK_FUSED_UNIT, TLOB_BLOCK_FUSED_MOST),
+        .count = tlob_block_weight_count(s),
+        .chunks = tlob_chunk_count(tiles, tlob_block_fused_unit(s), TLOB_BLOCK_FUSED_MOST),
         .partial = tlob_floats(block->gradients),
     };
 }
@@ -439,12 +443,14 @@ static tlob_chunked chunked_gradients(const tlob_block *block) {
 static tlob_status backward_fused(const tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
                                   const float *dy, float *dweights, float *dx) {
     const tlob_space *space = block->ctx->space;
-    if (block->samples == 0) {
+    if (block->samples == 0 && dweights) {
         const size_t bytes = (size_t)tlob_block_weight_count(&block->shape) * sizeof(float);
         return tlob_fail_cuda(space, space->fill(dweights, 0, bytes, stream->cuda_stream), "cudaMemsetAsync");
     }
+    if (block->samples == 0)
+        return TLOB_OK;
     const tlob_chunked gradients = chunked_gradients(block);
-    if (gradients.chunks == 1)
+    if (gradients.chunks == 1 || !dweights)
         return backward_chunks(block, stream, weights, x, dy, dweights, dx);
     const tlob_status status = backward_chunks(block, stream, weights, x, dy, tlob_floats(block->gradients), dx);
     return status == TLOB_OK ? tlob_sum_chunks(stream, gradients, gradients.count, dweights, NULL) : status;
@@ -483,7 +489,11 @@ tlob_status tlob_block_backward(tlob_block *block, tlob_stream *stream, const fl
     if (status == TLOB_OK)
         status = check_training(block, where);
     if (status == TLOB_OK)
-        status = tlob_check_backward(stream, weights, x, dy, samples, block->samples, dweights, dx, where);
+        status = tlob_check_backward(stream, weights, x, dy, samples, block->samples, dx, where);
+    if (status == TLOB_OK && !dweights && !dx)
+        status = tlob_fail(TLOB_ERR_ARGUMENT, where, "dweights and dx are NULL: nothing is asked for");
+    if (status == TLOB_OK && dweights)
+        status = tlob_check_floats(stream, dweights, where, "dweights");
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;
@@ -512,7 +522,7 @@ tlob_status tlob_block_mean_max(tlob_block *block, tlob_stream *stream, float *v
     const int64_t rows = rows_of(block, block->samples);
     const bool fused = block->plan == TLOB_PLAN_FUSED;
     const float *inv_sum = fused ? tlob_floats(block->rows) : attend_args(block, block->samples).row_inv_sum;
-    const int64_t count = fused ? tlob_block_fused_tiles(columns_of(block, block->samples)) : rows;
+    const int64_t count = fused ? tlob_block_fused_focus(&block->shape, columns_of(block, block->samples)) : rows;
     void *previous;
     if ((status = tlob_enter(block->ctx, &previous)) != TLOB_OK)
         return status;

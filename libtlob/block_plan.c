@@ -15,16 +15,17 @@ tlob_block_params tlob_block_params_default(void) {
 }
 
 const char *tlob_block_fused_obstacle(const tlob_block_shape *shape) {
-    if (shape->axis != TLOB_AXIS_FEATURE)
-        return "there are fused kernels for the FEATURE axis only";
-#define COVER(in, out, head)                                                                                           \
-    if (shape->d_in == in && shape->d_out == out && shape->head_dim == head)                                           \
+    if (tlob_block_fused_listed(shape))
         return NULL;
-    TLOB_BLOCK_FUSED_SHAPES(COVER)
-#undef COVER
-#define NAME(in, out, head) " (" #in ", " #out ", " #head ")"
-    return "the (d_in, d_out, head_dim) that have fused kernels are" TLOB_BLOCK_FUSED_SHAPES(NAME);
-#undef NAME
+    if (shape->d_in % 8 || shape->d_in > 128 || shape->d_out % 8 || shape->d_out > 128)
+        return "the fused kernels need d_in and d_out that are multiples of 8, and at most 128";
+    if (shape->head_dim != 4 && shape->head_dim != 8 && shape->head_dim != 16 && shape->head_dim != 32)
+        return "the fused kernels need a head_dim of 4, 8, 16 or 32";
+    if (shape->axis == TLOB_AXIS_FEATURE && shape->d_out / shape->head_dim > 16)
+        return "the fused kernels have room for at most 16 tokens on the FEATURE axis";
+    if (shape->axis == TLOB_AXIS_TIME && shape->seq > 128)
+        return "the fused kernels have room for a seq of at most 128 on the TIME axis";
+    return NULL;
 }
 
 bool tlob_block_fused_shape(int index, tlob_block_shape *shape) {
@@ -53,7 +54,8 @@ static const char *find_obstacle(const place *p, const tlob_block_shape *shape) 
         return "the fused kernels need more than 200 KiB of shared memory, which GPUs of compute capability 9.0 to 11 "
                "have";
     if (p->device && !p->has_fused_code) /* older code would not wait for the kernel before, which it overlaps with */
-        return "this build has no code of compute capability 9.0 for the device, which the fused kernels need";
+        return "this build has no code of compute capability 9.0 for the device, or the driver is older than CUDA "
+               "12.3, and the fused kernels need both";
     return tlob_block_fused_obstacle(shape);
 }
 
@@ -92,12 +94,20 @@ static tlob_status decide_callback(const tlob_settings *settings, const tlob_blo
     return take(plan, "the callback's", choice);
 }
 
-/* The rule: the shapes of TLOB_BLOCK_FUSED_SHAPES, where the device has room and code. `miss`: of a table, or NULL. */
-static void decide_by_shape(const char *miss, tlob_block_choice *choice) {
+/* Whether fused is a plan that libtlob takes by itself: the shapes of TLOB_BLOCK_FUSED_SHAPES, where the device has room
+ * and code for them. */
+static bool is_fused_by_shape(const tlob_block_shape *shape, const tlob_block_choice *choice) {
+    return tlob_block_fused_listed(shape) && !*choice->obstacle;
+}
+
+/* The rule by shape. `miss`: of a table, or NULL. */
+static void decide_by_shape(const tlob_block_shape *shape, const char *miss, tlob_block_choice *choice) {
+    const bool fused = is_fused_by_shape(shape, choice);
     const char *why = *choice->obstacle ? choice->obstacle
-                                        : "fused kernels cover the shape, and take the least time at every number of "
-                                          "samples";
-    choice->plan = *choice->obstacle ? TLOB_PLAN_COMPOSED : TLOB_PLAN_FUSED;
+                      : fused ? "the shape has fused kernels of its own, the fastest at every number of samples"
+                              : "the shape has no fused kernels of its own, and those that shapes share are for who "
+                                "asks for them";
+    choice->plan = fused ? TLOB_PLAN_FUSED : TLOB_PLAN_COMPOSED;
     if (miss)
         snprintf(choice->reason, sizeof(choice->reason), "tuned: %.110s; %.135s", miss, why);
     else
@@ -115,8 +125,8 @@ static tlob_status decide_tuned(const place *p, const tlob_block_params *params,
                  *found->source ? found->source : "an entry of the table", found->origin.device, found->origin.library);
         return TLOB_OK;
     }
-    if (!found && *choice->obstacle) { /* there is one plan, and so there is nothing to miss */
-        decide_by_shape(NULL, choice);
+    if (!found && !is_fused_by_shape(&params->shape, choice)) { /* there is one plan, and so there is nothing to miss */
+        decide_by_shape(&params->shape, NULL, choice);
         return TLOB_OK;
     }
     choice->refused = found != NULL;
@@ -131,7 +141,7 @@ static tlob_status decide_tuned(const place *p, const tlob_block_params *params,
                          "%s, on a block %s: %s; measure it with tlob tune --blocks, or use `tuned`, which leaves such "
                          "blocks to the choice by shape", tlob_table_name(policy->table), words, why);
     }
-    decide_by_shape(why, choice);
+    decide_by_shape(&params->shape, why, choice);
     return TLOB_OK;
 }
 
@@ -147,7 +157,7 @@ static tlob_status decide(const place *p, const tlob_block_params *params, tlob_
         return decide_callback(p->settings, params, choice);
     if (p->settings->policy.kind == TLOB_POLICY_TUNED)
         return decide_tuned(p, params, choice);
-    decide_by_shape(NULL, choice);
+    decide_by_shape(&params->shape, NULL, choice);
     return TLOB_OK;
 }
 

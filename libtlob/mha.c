@@ -359,7 +359,9 @@ tlob_status tlob_mha_backward(tlob_mha *mha, tlob_stream *stream, const float *w
     const char *where = "tlob_mha_backward";
     tlob_status status = check_call(mha, stream, where);
     if (status == TLOB_OK)
-        status = tlob_check_backward(stream, weights, x, dy, samples, mha->samples, dweights, dx, where);
+        status = tlob_check_backward(stream, weights, x, dy, samples, mha->samples, dx, where);
+    if (status == TLOB_OK)
+        status = tlob_check_floats(stream, dweights, where, "dweights");
     void *previous;
     if (status != TLOB_OK || (status = tlob_enter(mha->ctx, &previous)) != TLOB_OK)
         return status;

@@ -21,16 +21,13 @@ tlob_status tlob_check_passed(int64_t last, const char *operation) {
 }
 
 tlob_status tlob_check_backward(tlob_stream *stream, const float *weights, const float *x, const float *dy,
-                                int64_t samples, int64_t last, const float *dweights, const float *dx,
-                                const char *operation) {
+                                int64_t samples, int64_t last, const float *dx, const char *operation) {
     tlob_status status = tlob_check_passed(last, operation);
     if (status == TLOB_OK && samples != last)
         status = tlob_fail(TLOB_ERR_ARGUMENT, operation,
                            "samples is %" PRId64 ", and the last forward pass had %" PRId64, samples, last);
     if (status == TLOB_OK)
         status = tlob_check_floats(stream, weights, operation, "weights");
-    if (status == TLOB_OK)
-        status = tlob_check_floats(stream, dweights, operation, "dweights");
     if (status == TLOB_OK && samples > 0)
         status = tlob_check_floats(stream, x, operation, "x");
     if (status == TLOB_OK && samples > 0)

@@ -58,10 +58,9 @@ tlob_status tlob_check_forward(tlob_stream *stream, const float *weights, const 
 /** ARGUMENT where `last`, the samples of the last forward pass, is TLOB_NO_PASS. */
 tlob_status tlob_check_passed(int64_t last, const char *operation);
 
-/** The arguments of a backward pass, and that `last` are its samples. */
+/** The arguments of a backward pass but for dweights, and that `last` are its samples. dx may be NULL. */
 tlob_status tlob_check_backward(tlob_stream *stream, const float *weights, const float *x, const float *dy,
-                                int64_t samples, int64_t last, const float *dweights, const float *dx,
-                                const char *operation);
+                                int64_t samples, int64_t last, const float *dx, const char *operation);
 
 /* --- kernels, with the device current and arguments checked ---------------------------------------------------- */
 

@@ -198,8 +198,8 @@ static tlob_status resolve_policy(const sources *from, tlob_settings *settings) 
     return TLOB_OK;
 }
 
-/* A table counts for policy `tuned` alone. Given with another, it would be read by nobody: unless that policy comes from
- * a place that goes before the table's, for then the table is not looked at, as a policy there would not be. */
+/* A table counts for policy `tuned` alone. Given with another, it would be read by nobody: unless that policy comes
+ * from a place that goes before the table's, for then the table is not looked at, as a policy there would not be. */
 static tlob_status resolve_table(const sources *from, tlob_settings *settings) {
     const tlob_policy *policy = &settings->policy;
     bool tuned = policy->kind == TLOB_POLICY_TUNED;
@@ -224,7 +224,8 @@ static tlob_status resolve_table(const sources *from, tlob_settings *settings) {
     if (tuned && !policy->table)
         return tlob_fail(settings->policy_origin == TLOB_ORIGIN_ARGUMENT ? TLOB_ERR_ARGUMENT : TLOB_ERR_SETTING,
                          "policy", "%s (%s) needs a table of what was measured: name it by table_path, --table, "
-                         "TLOB_TABLE or \"table\" in the configuration file", name, tlob_origin_name(settings->policy_origin));
+                         "TLOB_TABLE or \"table\" in the configuration file", name,
+                         tlob_origin_name(settings->policy_origin));
     return TLOB_OK;
 }
 
@@ -288,7 +289,8 @@ static tlob_status check_enums(const tlob_context_params *params) {
         return tlob_fail(TLOB_ERR_ARGUMENT, where, "deterministic is %d, which is no tlob_switch",
                          (int)params->deterministic);
     if ((unsigned)params->block_plan > TLOB_PLAN_FUSED)
-        return tlob_fail(TLOB_ERR_ARGUMENT, where, "block_plan is %d, which is no tlob_block_plan", (int)params->block_plan);
+        return tlob_fail(TLOB_ERR_ARGUMENT, where, "block_plan is %d, which is no tlob_block_plan",
+                         (int)params->block_plan);
     return TLOB_OK;
 }
 

@@ -1,12 +1,12 @@
 /**
  * What the two passes of the fused block share, for the shapes of TLOB_BLOCK_FUSED_SHAPES.
  *
- * A warp takes a tile of 16 columns. Columns are the rows of the mma, so that a lane holds parts of two columns, lane/4
- * and lane/4 + 8: the four lanes of a quad share a column. Which row of W, and so of Q, K, V, O or Y, is a column of the
- * mma's right operand is free to choose, and is chosen so that lane t of the quad gets rows own*t to own*t + own - 1:
- * whole tokens. Then scores need values of the quad's other lanes only, and what a product leaves in registers is the
- * left operand of the next one as it lies. The order of a product's inner dimension is as free: a lane reads four
- * neighbouring floats of X.
+ * A warp takes a tile of 16 columns. Columns are the rows of the mma, so that a lane holds parts of two columns,
+ * lane/4 and lane/4 + 8: the four lanes of a quad share a column. Which row of W, and so of Q, K, V, O or Y, is a
+ * column of the mma's right operand is free to choose, and is chosen so that lane t of the quad gets rows own*t to
+ * own*t + own - 1: whole tokens. Then scores need values of the quad's other lanes only, and what a product leaves in
+ * registers is the left operand of the next one as it lies. The order of a product's inner dimension is as free: a
+ * lane reads four neighbouring floats of X.
  *
  *     rows of Q, K, V, O, Y:  own*t + e          for e < own                         own = d_out/4
  *     rows of X:              16*(i/4) + 4*t + i%4  for i < d_in/4

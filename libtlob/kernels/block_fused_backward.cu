@@ -1,4 +1,5 @@
 #include "libtlob/kernels/block_fused.cuh"
+#include "libtlob/kernels/block_fused_any.cuh"
 #include "libtlob/kernels/chunks.h"
 
 /** Warps of a block of threads, which take the tiles of a chunk in turn: as many as have registers for their sums. */
@@ -7,10 +8,10 @@ static constexpr __host__ __device__ int warps_of(bool fp32) {
 }
 
 /*
- * A warp walks through its tiles: X and dY of the next come into shared memory while one is worked on. Q, K, V and P are
- * computed again from X as in the forward pass, and then dQ, dK, dV from them, each lane having whole tokens of two
- * columns. A weight gradient is a product over columns, which must lie along lanes of a quad there and not across quads:
- * dQ, dK, dV and O change sides through shared memory, X and dY are read from it that way too. The sums stay in
+ * A warp walks through its tiles: X and dY of the next come into shared memory while one is worked on. Q, K, V and P
+ * are computed again from X as in the forward pass, and then dQ, dK, dV from them, each lane having whole tokens of
+ * two columns. A weight gradient is a product over columns, which must lie along lanes of a quad there and not across
+ * quads: dQ, dK, dV and O change sides through shared memory, X and dY are read from it that way too. The sums stay in
  * registers through all tiles of a chunk.
  */
 
@@ -464,6 +465,26 @@ static __device__ void store_dx(const tlob_block_fused_args &a, const float *w, 
     }
 }
 
+/** threadIdx.x, so that what depends on it is worked out anew: to hold it through an attention would take registers. */
+[[maybe_unused]] static __device__ int thread_again() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+/** Columns of dQ, dK, dV and O from `first` on, which are past the last: X and dY are 0 there, but what an infinite
+ *  weight has made of that is NaN, and must not get into a sum. */
+template <class S> static __device__ void clear_columns(float *tiles, int first) {
+    typedef fused_tile<S::d_out> tile;
+    __syncwarp(); /* dX has been formed */
+#pragma unroll 1
+    for (int i = tile::at(first, 0) + thread_again() % 32; i < tile::size; i += 32)
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+            tiles[m * tile::size + i] = 0.0f;
+    __syncwarp();
+}
+
 /** The sums of all warps that a chunk of `tiles` keeps busy, added up in their order. */
 template <class S, int WARPS>
 static __device__ void store_sums(fused_sums<S> &sums, float *shared, int room, int64_t tiles, float *to) {
@@ -479,13 +500,6 @@ static __device__ void store_sums(fused_sums<S> &sums, float *shared, int room, 
             sum += shared[warp * room + i];
         to[fused_sums<S>::weight(i / 32, i % 32)] = sum;
     }
-}
-
-/** threadIdx.x, so that what depends on it is worked out anew: to hold it through an attention would take registers. */
-[[maybe_unused]] static __device__ int thread_again() {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
 }
 
 /** One block of threads for each chunk. scale: log2(e) / sqrt(head_dim), root: 1 / sqrt(head_dim). */
@@ -535,6 +549,8 @@ static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
         if (DW) {
             float *again = warps + thread_again() / 32 * room::size;
             const float *fetched = again + stage * room::fetched;
+            if (column + TILE > columns)
+                clear_columns<S>(again + room::changed, columns - column);
             add_tile<S, FP32>(sums, fetched, fetched + room::x, again + room::changed);
         }
     }
@@ -551,7 +567,7 @@ static __global__ void __launch_bounds__(32 * warps_of(FP32), 1)
 
 template <class S, bool FP32, bool DW, bool DX, bool VEC>
 static int run(struct CUstream_st *stream, const tlob_block_fused_args *x) {
-    const int64_t tiles = tlob_block_fused_tiles(x->columns);
+    const int64_t tiles = tlob_block_fused_tiles(&x->shape, x->columns), unit = tlob_block_fused_unit(&x->shape);
     const double root = 1.0 / sqrt((double)S::head_dim);
     constexpr int bytes = (fused_operands<S, DX>::size + warps_of(FP32) * fused_room<S, DW>::size) * (int)sizeof(float);
     static_assert(bytes <= 227 * 1024 && S::d_out <= S::d_in, "room in shared memory; and W_O is no larger than W_Q");
@@ -559,11 +575,10 @@ static int run(struct CUstream_st *stream, const tlob_block_fused_args *x) {
     const int code = taken(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     if (code)
         return code;
-    return launch_overlapping(stream, x->overlaps,
-                              tlob_chunk_count(tiles, TLOB_BLOCK_FUSED_UNIT, TLOB_BLOCK_FUSED_MOST),
+    return launch_overlapping(stream, x->overlaps, tlob_chunk_count(tiles, unit, TLOB_BLOCK_FUSED_MOST),
                               32 * warps_of(FP32), bytes, kernel, *x,
-                              tlob_chunk_length(tiles, TLOB_BLOCK_FUSED_UNIT, TLOB_BLOCK_FUSED_MOST),
-                              (float)fused_scale(S::head_dim), (float)root);
+                              tlob_chunk_length(tiles, unit, TLOB_BLOCK_FUSED_MOST), (float)fused_scale(S::head_dim),
+                              (float)root);
 }
 
 template <class S, bool FP32, bool VEC>
@@ -594,6 +609,8 @@ template <class S> static int load_shape() {
 }
 
 extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const tlob_block_fused_args *args) {
+    if (!tlob_block_fused_listed(&args->shape))
+        return tlob_block_fused_any_backward(stream, args);
 #define RUN(in, out, head)                                                                                             \
     if (args->shape.d_in == in && args->shape.d_out == out && args->shape.head_dim == head)                            \
         return run_shape<fused_shape<in, out, head>>(stream, args);
@@ -604,12 +621,15 @@ extern "C" int tlob_cuda_block_fused_backward(struct CUstream_st *stream, const 
 
 extern "C" bool tlob_cuda_block_fused_has_code(void) {
     cudaFuncAttributes compiled;
+    int driver = 0; /* graphs have edges for launches that overlap since CUDA 12.3, and captures refuse them before */
+    if (taken(cudaDriverGetVersion(&driver)) || driver < 12030)
+        return false;
     auto any = block_fused_backward<fused_shape<32, 16, 4>, false, true, false, true>;
     return taken(cudaFuncGetAttributes(&compiled, any)) == 0 && compiled.ptxVersion >= 90;
 }
 
 extern "C" int tlob_cuda_load_block_fused_backward(void) {
-    int code = 0;
+    int code = tlob_block_fused_any_load();
 #define LOAD(in, out, head)                                                                                            \
     if (code == 0)                                                                                                     \
         code = load_shape<fused_shape<in, out, head>>();

@@ -1,4 +1,5 @@
 #include "libtlob/kernels/block_fused.cuh"
+#include "libtlob/kernels/block_fused_any.cuh"
 
 /** Warps of a block of threads at most; fewer where that spreads a small N over more multiprocessors. */
 #define WARPS 4
@@ -159,6 +160,8 @@ template <class S> static int load_shape() {
 }
 
 extern "C" int tlob_cuda_block_fused_forward(struct CUstream_st *stream, const tlob_block_fused_args *args) {
+    if (!tlob_block_fused_listed(&args->shape))
+        return tlob_block_fused_any_forward(stream, args);
 #define RUN(in, out, head)                                                                                             \
     if (args->shape.d_in == in && args->shape.d_out == out && args->shape.head_dim == head)                            \
         return run_shape<fused_shape<in, out, head>>(stream, args);

@@ -171,7 +171,8 @@ typedef struct tlob_kernels {
     /** The passes of the fused block (block_fused.h); NULL where there is none. */
     int (*block_forward)(struct CUstream_st *stream, const struct tlob_block_fused_args *args);
     int (*block_backward)(struct CUstream_st *stream, const struct tlob_block_fused_args *args);
-    /** Whether the code for the current device is of compute capability 9.0 or later. Asks CUDA, as attend_has_tiles. */
+    /** Whether the code for the current device is of compute capability 9.0 or later, and its driver captures kernels
+     *  that overlap. Asks CUDA, as attend_has_tiles. */
     bool (*block_has_code)(void);
     /** Has the code of every kernel on the current device, which CUDA may otherwise load at its first launch only. */
     int (*load)(void);

@@ -41,6 +41,10 @@ template <int N> struct operand {
     uint32_t high[N], low[N];
 };
 
+/**
+ * In FP32 the small part of an infinity is NaN, as is that of NaN, which may have lost all its bits in the large part.
+ * A small part of 0 would not save an infinity: it meets the other factor's small part, which may be 0.
+ */
 template <bool FP32, int N> static inline __device__ operand<N> split(const float (&x)[N]) {
     operand<N> s;
 #pragma unroll
@@ -64,9 +68,9 @@ template <bool FP32, int N> static inline __device__ operand<N> factors(const fl
 }
 
 /**
- * factors() of what no NaN with a sign bit is among, such as the results of arithmetic: in TF32 an addition that carries
- * into the sign, which a NaN's does, is undone by taking the larger of both. One instruction on sm_90, where rounded()
- * is two. Numbers that would become infinite do.
+ * factors() of what no NaN with a sign bit is among, such as the results of arithmetic: in TF32 an addition that
+ * carries into the sign, which a NaN's does, is undone by taking the larger of both. One instruction on sm_90, where
+ * rounded() is two. Numbers that would become infinite do.
  */
 template <bool FP32, int N> static inline __device__ operand<N> plain_factors(const float (&x)[N]) {
     float near[N];

@@ -9,13 +9,24 @@
 /** A file of reference values from PyTorch in float64: "block_feature" or "block_time". Skips where it is missing. */
 void case_reference(lab *l, const char *name);
 
-/** Both passes of every fused shape against the oracle, with N = 1, 7, 33 and 1000, arrays a float past alignment, and
- *  dX wanted or not; twice with the same bits. `l` has a device; `bar` is for its compute mode. */
+/** Both passes of every fused shape, and of some that share kernels, against the oracle, with N from 1 to 70001, arrays
+ *  a float past alignment, and one gradient wanted or both, with the same bits. `l` has fused kernels; `bar` is for its
+ *  compute mode. */
 void case_fused(lab *l, double bar);
 
-/** Which plan a block gets, and what one with a plan or without a backward pass refuses. `fused`: whether this context
- *  has fused kernels. */
-void case_plans(lab *l, bool fused);
+/** A model of a shape that shares kernels learns as the oracle's does; twice with the same bits. `l` has fused
+ *  kernels. */
+void case_fused_model(lab *l);
+
+/** dW and dX alone and together, of the composed plan: the same bits. */
+void case_alone(lab *l);
+
+/** NaN and infinities reach what they must, and nothing else. */
+void case_not_finite(lab *l, tlob_block_plan plan);
+
+/** Which plan a block gets, and what one with a plan or without a backward pass refuses. obstacle: why this context has
+ *  no fused kernels; NULL where it has. */
+void case_plans(lab *l, const char *obstacle);
 
 /** Every gradient against central differences of the loss in double, with d_in != d_out, on one axis. */
 void case_gradients(lab *l, tlob_axis axis);

@@ -40,6 +40,12 @@ void lab_open_cuda(lab *l, const char *policy) {
     lab_open_cuda_in(l, policy, TLOB_COMPUTE_FP32);
 }
 
+void lab_expect(tlob_status got, tlob_status want, const char *word) {
+    const char *message = tlob_last_error()->message;
+    cr_assert_eq(got, want, "%s, not %s: %s", tlob_status_name(got), tlob_status_name(want), message);
+    cr_assert(strstr(message, word), "\"%s\" does not say \"%s\"", message, word);
+}
+
 void lab_clear(lab *l) {
     while (l->n_arrays > 0)
         tlob_buffer_destroy(&l->arrays[--l->n_arrays]);
@@ -66,6 +72,10 @@ array lab_array(lab *l, const float *from, int64_t count, int64_t offset) {
     if (from)
         LAB_OK(tlob_upload(l->stream, a.at, from, (size_t)count * sizeof(float)));
     return a;
+}
+
+float *lab_crooked(array a) {
+    return (float *)((char *)a.at + 1);
 }
 
 float *lab_read_at(lab *l, const float *from, int64_t count) {

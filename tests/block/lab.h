@@ -21,6 +21,14 @@
         cr_assert_eq(code_, 0, "%s: error %d", #call, code_);                                                          \
     } while (0)
 
+/** Asserts a status, and that the message says `word`, which names what is wrong. */
+void lab_expect(tlob_status got, tlob_status want, const char *word);
+
+#define BAD(word, call) lab_expect((call), TLOB_ERR_ARGUMENT, word)
+#define CLOSED(call)    lab_expect((call), TLOB_ERR_CLOSED, "")
+
+#define HUGE_SIZE ((int64_t)1 << 62) /**< of what a size in bytes has no room for */
+
 #define LAB_ARRAYS 256
 
 typedef struct lab {
@@ -60,6 +68,9 @@ typedef struct array {
 
 /** A copy of host floats, or, for NULL, NaN everywhere: what a call must overwrite. */
 array lab_array(lab *l, const float *from, int64_t count, int64_t offset);
+
+/** Where no float can lie: a byte past an array's first. */
+float *lab_crooked(array a);
 
 /** A copy of an array, to free; asserts that its guards are as they were. */
 float *lab_read(lab *l, array a);

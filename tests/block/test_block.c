@@ -47,7 +47,15 @@ Test(block, repeats_bit_for_bit) {
 }
 
 Test(block, plans) {
-    case_plans(&host, false);
+    case_plans(&host, "the host has no fused kernels");
+}
+
+Test(block, one_gradient_alone) {
+    case_alone(&host);
+}
+
+Test(block, not_a_number_stays_in_its_sample) {
+    case_not_finite(&host, TLOB_PLAN_COMPOSED);
 }
 
 Test(block, initial_weights) {

@@ -1,6 +1,5 @@
 /* Arguments that cannot be, and contexts that are gone, at every entry of the block, the head, Adam and the model. */
 #include <math.h>
-#include <string.h>
 
 #include "tests/block/lab.h"
 
@@ -15,22 +14,6 @@ static void close_host(void) {
 }
 
 TestSuite(block_errors, .init = open_host, .fini = close_host);
-
-/* Asserts a status, and that the message names what is wrong. */
-static void expect(tlob_status got, tlob_status want, const char *word) {
-    cr_assert_eq(got, want, "%s, not %s", tlob_status_name(got), tlob_status_name(want));
-    cr_assert(strstr(tlob_last_error()->message, word), "\"%s\" does not say \"%s\"", tlob_last_error()->message, word);
-}
-
-#define BAD(word, call) expect((call), TLOB_ERR_ARGUMENT, word)
-#define CLOSED(call)    expect((call), TLOB_ERR_CLOSED, "")
-
-#define HUGE_SIZE ((int64_t)1 << 62)
-
-/* A float that no float can lie at. */
-static float *crooked(array a) {
-    return (float *)((char *)a.at + 1);
-}
 
 Test(block_errors, shapes) {
     const tlob_block_shape good = tlob_block_shape_default();
@@ -77,7 +60,7 @@ Test(block_errors, block) {
     BAD("shape", tlob_block_create(host.ctx, NULL, 1, &block));
     BAD("max_samples", tlob_block_create(host.ctx, &s, 0, &block));
     BAD("max_samples", tlob_block_create(host.ctx, &s, HUGE_SIZE, &block));
-    expect(tlob_block_create(host.ctx, &s, (int64_t)1 << 50, &block), TLOB_ERR_OUT_OF_MEMORY, "");
+    lab_expect(tlob_block_create(host.ctx, &s, (int64_t)1 << 50, &block), TLOB_ERR_OUT_OF_MEMORY, "");
     cr_assert_null(block);
     BAD("block", tlob_block_create(host.ctx, &s, 1, NULL));
     LAB_OK(tlob_block_create(host.ctx, &s, 4, &block));
@@ -87,7 +70,7 @@ Test(block_errors, block) {
     BAD("stream", tlob_block_init_weights(NULL, &s, 1, w.at));
     BAD("shape", tlob_block_init_weights(host.stream, NULL, 1, w.at));
     BAD("weights", tlob_block_init_weights(host.stream, &s, 1, NULL));
-    BAD("weights", tlob_block_init_weights(host.stream, &s, 1, crooked(w)));
+    BAD("weights", tlob_block_init_weights(host.stream, &s, 1, lab_crooked(w)));
 
     BAD("forward", tlob_block_get_state(block, &state));
     BAD("forward", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, w.at, NULL));
@@ -98,7 +81,7 @@ Test(block_errors, block) {
     BAD("weights", tlob_block_forward(block, host.stream, NULL, x.at, 4, y.at));
     BAD("x is", tlob_block_forward(block, host.stream, w.at, NULL, 4, y.at));
     BAD("y is", tlob_block_forward(block, host.stream, w.at, x.at, 4, NULL));
-    BAD("aligned", tlob_block_forward(block, host.stream, w.at, crooked(x), 4, y.at));
+    BAD("aligned", tlob_block_forward(block, host.stream, w.at, lab_crooked(x), 4, y.at));
 
     LAB_OK(tlob_block_forward(block, host.stream, w.at, x.at, 4, y.at));
     BAD("block", tlob_block_backward(NULL, host.stream, w.at, x.at, y.at, 4, w.at, NULL));
@@ -107,8 +90,10 @@ Test(block_errors, block) {
     BAD("weights", tlob_block_backward(block, host.stream, NULL, x.at, y.at, 4, w.at, NULL));
     BAD("x is", tlob_block_backward(block, host.stream, w.at, NULL, y.at, 4, w.at, NULL));
     BAD("dy is", tlob_block_backward(block, host.stream, w.at, x.at, NULL, 4, w.at, NULL));
-    BAD("dweights", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, NULL, NULL));
-    BAD("dx", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, w.at, crooked(x)));
+    BAD("dweights and dx", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, NULL, NULL));
+    BAD("dweights", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, lab_crooked(w), x.at));
+    BAD("dx", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, NULL, lab_crooked(x)));
+    BAD("dx", tlob_block_backward(block, host.stream, w.at, x.at, y.at, 4, w.at, lab_crooked(x)));
     BAD("block", tlob_block_mean_max(NULL, host.stream, &value));
     BAD("value", tlob_block_mean_max(block, host.stream, NULL));
     BAD("block", tlob_block_get_state(NULL, &state));
@@ -236,8 +221,8 @@ Test(block_errors, labels) {
     const uint8_t good[] = {0, 1, 2, 2, 0}, one_based[] = {1, 2, 3}, minus_one[] = {0, 255};
     LAB_OK(tlob_labels_check(good, 5));
     LAB_OK(tlob_labels_check(NULL, 0));
-    expect(tlob_labels_check(one_based, 3), TLOB_ERR_LABEL, "label 2 is 3");
-    expect(tlob_labels_check(minus_one, 2), TLOB_ERR_LABEL, "label 1 is 255");
+    lab_expect(tlob_labels_check(one_based, 3), TLOB_ERR_LABEL, "label 2 is 3");
+    lab_expect(tlob_labels_check(minus_one, 2), TLOB_ERR_LABEL, "label 1 is 255");
     BAD("labels", tlob_labels_check(NULL, 1));
     BAD("count", tlob_labels_check(good, -1));
 }
@@ -388,25 +373,25 @@ static void call_all(const objects *o, tlob_stream *stream, tlob_status want, co
     tlob_model_figures figures;
     const int64_t count = 1843;
     int64_t steps;
-    expect(tlob_block_forward(o->block, stream, a, a, 4, a), want, word);
-    expect(tlob_block_backward(o->block, stream, a, a, a, 4, a, NULL), want, word);
-    expect(tlob_block_mean_max(o->block, stream, a), want, word);
-    expect(tlob_head_forward(o->head, stream, a, a, 4, a), want, word);
-    expect(tlob_head_loss(o->head, stream, a, a, a, labels, 4, a, a), want, word);
-    expect(tlob_head_train(o->head, stream, a, a, labels, 4, a, a), want, word);
-    expect(tlob_head_result(o->head, stream, &loss), want, word);
-    expect(tlob_adam_step(o->adam, stream, a, a), want, word);
-    expect(tlob_adam_set_lr(o->adam, stream, 0.1f), want, word);
-    expect(tlob_adam_get_state(o->adam, stream, a, 6, &steps), want, word);
-    expect(tlob_adam_set_state(o->adam, stream, a, 6, 1), want, word);
-    expect(tlob_model_step(o->model, stream, a, labels, 4), want, word);
-    expect(tlob_model_set_lr(o->model, stream, 0.1f), want, word);
-    expect(tlob_model_evaluate(o->model, stream, a, labels, 4, a), want, word);
-    expect(tlob_model_result(o->model, stream, &figures), want, word);
-    expect(tlob_model_get_weights(o->model, stream, a, count), want, word);
-    expect(tlob_model_set_weights(o->model, stream, a, count), want, word);
-    expect(tlob_model_get_optimizer(o->model, stream, a, 2 * count, &steps), want, word);
-    expect(tlob_model_set_optimizer(o->model, stream, a, 2 * count, 1), want, word);
+    lab_expect(tlob_block_forward(o->block, stream, a, a, 4, a), want, word);
+    lab_expect(tlob_block_backward(o->block, stream, a, a, a, 4, a, NULL), want, word);
+    lab_expect(tlob_block_mean_max(o->block, stream, a), want, word);
+    lab_expect(tlob_head_forward(o->head, stream, a, a, 4, a), want, word);
+    lab_expect(tlob_head_loss(o->head, stream, a, a, a, labels, 4, a, a), want, word);
+    lab_expect(tlob_head_train(o->head, stream, a, a, labels, 4, a, a), want, word);
+    lab_expect(tlob_head_result(o->head, stream, &loss), want, word);
+    lab_expect(tlob_adam_step(o->adam, stream, a, a), want, word);
+    lab_expect(tlob_adam_set_lr(o->adam, stream, 0.1f), want, word);
+    lab_expect(tlob_adam_get_state(o->adam, stream, a, 6, &steps), want, word);
+    lab_expect(tlob_adam_set_state(o->adam, stream, a, 6, 1), want, word);
+    lab_expect(tlob_model_step(o->model, stream, a, labels, 4), want, word);
+    lab_expect(tlob_model_set_lr(o->model, stream, 0.1f), want, word);
+    lab_expect(tlob_model_evaluate(o->model, stream, a, labels, 4, a), want, word);
+    lab_expect(tlob_model_result(o->model, stream, &figures), want, word);
+    lab_expect(tlob_model_get_weights(o->model, stream, a, count), want, word);
+    lab_expect(tlob_model_set_weights(o->model, stream, a, count), want, word);
+    lab_expect(tlob_model_get_optimizer(o->model, stream, a, 2 * count, &steps), want, word);
+    lab_expect(tlob_model_set_optimizer(o->model, stream, a, 2 * count, 1), want, word);
 }
 
 Test(block_errors, streams_of_another_context) {

@@ -37,21 +37,67 @@ Test(gpu_block, scratch_repeats_and_the_rest) {
     }
 }
 
+/* Why this device has no fused kernels; NULL where it has. */
+static const char *fused_obstacle(void) {
+    static tlob_block_choice choice;
+    const tlob_block_params params = tlob_block_params_default();
+    OK(tlob_block_explain(gpu.ctx, &params, &choice));
+    return choice.plan == TLOB_PLAN_FUSED ? NULL : choice.reason;
+}
+
+/* Opens the lab in a compute mode, and skips the running test where there are no fused kernels. */
+#define OPEN_FUSED(mode)                                                                                               \
+    do {                                                                                                               \
+        lab_open_cuda_in(&gpu, "threshold", mode);                                                                     \
+        if (fused_obstacle())                                                                                          \
+            cr_skip_test("no fused plan: %s", fused_obstacle());                                                       \
+    } while (0)
+
 Test(gpu_block, plans) {
     NEED_GPU();
     lab_open_cuda(&gpu, "threshold");
-    case_plans(&gpu, true);
+    case_plans(&gpu, fused_obstacle());
     lab_close(&gpu);
 }
 
-Test(gpu_block, fused_follows_the_oracle) {
+Test(gpu_block, fused_follows_the_oracle_in_fp32) {
     NEED_GPU();
-    lab_open_cuda(&gpu, "threshold");
+    OPEN_FUSED(TLOB_COMPUTE_FP32);
     case_fused(&gpu, 1e-5);
+    case_fused_model(&gpu);
     lab_close(&gpu);
-    lab_open_cuda_in(&gpu, "threshold", TLOB_COMPUTE_TF32);
+}
+
+Test(gpu_block, fused_follows_the_oracle_in_tf32) {
+    NEED_GPU();
+    OPEN_FUSED(TLOB_COMPUTE_TF32);
     case_fused(&gpu, 4e-3);
     lab_close(&gpu);
+}
+
+Test(gpu_block, one_gradient_alone) {
+    NEED_GPU();
+    FOR_EACH_POLICY(&gpu) {
+        case_alone(&gpu);
+    }
+}
+
+Test(gpu_block, not_a_number_stays_in_its_sample) {
+    NEED_GPU();
+    for (int mode = TLOB_COMPUTE_TF32; mode <= TLOB_COMPUTE_FP32; mode++) {
+        lab_open_cuda_in(&gpu, "threshold", (tlob_compute)mode);
+        case_not_finite(&gpu, TLOB_PLAN_COMPOSED);
+        lab_close(&gpu);
+    }
+}
+
+Test(gpu_block, not_a_number_stays_in_its_sample_of_a_fused_block) {
+    NEED_GPU();
+    for (int mode = TLOB_COMPUTE_TF32; mode <= TLOB_COMPUTE_FP32; mode++) {
+        OPEN_FUSED((tlob_compute)mode);
+        case_not_finite(&gpu, TLOB_PLAN_FUSED);
+        lab_close(&gpu);
+    }
 }
 
 Test(gpu_block, kernels) {

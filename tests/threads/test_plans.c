@@ -99,7 +99,7 @@ Test(plans, a_callback_decides_and_gets_no_other_plan) {
     cr_assert_eq(asked.max_samples, 0, "nobody is asked where the caller names the plan");
     block.plan = TLOB_PLAN_DEFAULT;
     block.shape.d_in = 31;
-    fails(ctx, &block, TLOB_ERR_UNSUPPORTED, "(the callback's choice): the (d_in, d_out, head_dim) that have");
+    fails(ctx, &block, TLOB_ERR_UNSUPPORTED, "(the callback's choice): the fused kernels need d_in and d_out that are multiples");
     static const int none[] = {TLOB_PLAN_DEFAULT, 3, -1};
     for (int i = 0; i < 3; i++) {
         says = (tlob_block_plan)none[i];
@@ -135,7 +135,7 @@ static void put(tlob_table *table, tlob_table_block entry) {
 
 Test(plans, a_table_decides_and_a_miss_is_by_shape_or_an_error) {
     tlob_context_params params = tlob_context_params_default();
-    tlob_block_params block = tlob_block_params_default(), other = block, time = block;
+    tlob_block_params block = tlob_block_params_default(), other = block, time = block, shared = block;
     tlob_table *table;
     if (DEVICE_MEMORY == TLOB_MEMORY_HOST)
         cr_skip_test("this build has no vendor's headers to fake a device with");
@@ -145,7 +145,9 @@ Test(plans, a_table_decides_and_a_miss_is_by_shape_or_an_error) {
     tlob_table_block old = entry_for(&other, TLOB_PLAN_COMPOSED);
     snprintf(old.origin.library, sizeof(old.origin.library), "libtlob 0.0.1");
     put(table, old);
-    time.shape.axis = TLOB_AXIS_TIME;
+    time.shape.axis = shared.shape.axis = TLOB_AXIS_TIME;
+    shared.shape.seq = 9;
+    put(table, entry_for(&shared, TLOB_PLAN_FUSED));
     params.policy = (tlob_policy){.kind = TLOB_POLICY_TUNED, .table = table};
     for (int strict = 0; strict < 2; strict++) {
         params.policy.strict = strict;
@@ -156,11 +158,12 @@ Test(plans, a_table_decides_and_a_miss_is_by_shape_or_an_error) {
             fails(ctx, &block, TLOB_ERR_POLICY, "77 samples, inference, tf32: no entry for this block; measure it");
             fails(ctx, &other, TLOB_ERR_POLICY, "does not count here: it is of 'libtlob 0.0.1'");
         } else {
-            decides(ctx, &block, TLOB_PLAN_FUSED, "tuned: no entry for this block; fused kernels cover the shape");
+            decides(ctx, &block, TLOB_PLAN_FUSED, "tuned: no entry for this block; the shape has fused kernels");
             decides(ctx, &other, TLOB_PLAN_FUSED, "does not count here: it is of 'libtlob 0.0.1'");
         }
         block.inference = false;
-        decides(ctx, &time, TLOB_PLAN_COMPOSED, "FEATURE axis only"); /* of one plan: nothing to miss */
+        decides(ctx, &time, TLOB_PLAN_COMPOSED, "no fused kernels of its own"); /* nothing to miss */
+        decides(ctx, &shared, TLOB_PLAN_FUSED, "tuned: an entry of the table");
         block.plan = TLOB_PLAN_FUSED;
         decides(ctx, &block, TLOB_PLAN_FUSED, "the caller's choice");
         block.plan = TLOB_PLAN_DEFAULT;
@@ -227,7 +230,7 @@ Test(plans, are_explained_without_a_device) {
     cr_assert_eq(tlob_block_plan_explain(&settings, TLOB_MEMORY_CUDA, &block, &choice), TLOB_OK);
     cr_assert(choice.plan == TLOB_PLAN_FUSED && !*choice.obstacle);
     settings.block_plan = TLOB_PLAN_FUSED;
-    block.shape.d_out = 32;
+    block.shape.d_out = 20;
     cr_assert_eq(tlob_block_plan_explain(&settings, TLOB_MEMORY_CUDA, &block, &choice), TLOB_ERR_UNSUPPORTED);
     settings.block_plan = TLOB_PLAN_DEFAULT;
     settings.policy = (tlob_policy){.kind = TLOB_POLICY_TUNED};
@@ -238,4 +241,45 @@ Test(plans, are_explained_without_a_device) {
     settings.policy.kind = TLOB_POLICY_FIXED;
     cr_assert_eq(tlob_block_plan_explain(&settings, TLOB_MEMORY_HOST, &block, &choice), TLOB_ERR_ARGUMENT);
     cr_assert(strstr(tlob_last_error()->message, "max_samples is 0"), "%s", tlob_last_error()->message);
+}
+
+/* What has kernels of its own gets them; what shares them gets them if it asks, and what has none is told why. */
+Test(plans, fused_kernels_that_shapes_share_are_for_who_asks) {
+    static const struct {
+        tlob_block_shape shape;
+        const char *obstacle; /* NULL: none */
+    } shapes[] = {
+        {{.d_in = 40, .d_out = 24, .head_dim = 8, .seq = 3, .axis = TLOB_AXIS_FEATURE}, NULL},
+        {{.d_in = 128, .d_out = 128, .head_dim = 32, .seq = 128, .axis = TLOB_AXIS_TIME}, NULL},
+        {{.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_TIME}, NULL},
+        {{.d_in = 136, .d_out = 16, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE}, "at most 128"},
+        {{.d_in = 32, .d_out = 20, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE}, "multiples of 8"},
+        {{.d_in = 32, .d_out = 64, .head_dim = 64, .seq = 1, .axis = TLOB_AXIS_FEATURE}, "4, 8, 16 or 32"},
+        {{.d_in = 32, .d_out = 128, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE}, "16 tokens"},
+        {{.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 129, .axis = TLOB_AXIS_TIME}, "seq of at most 128"},
+    };
+    tlob_context_params params = tlob_context_params_default();
+    tlob_block_params block = tlob_block_params_default();
+    tlob_block_choice choice;
+    tlob_context *ctx;
+    params.memory = DEVICE_MEMORY;
+    if (DEVICE_MEMORY == TLOB_MEMORY_HOST)
+        cr_skip_test("this build has no vendor's headers to fake a device with");
+    cr_assert_eq(tlob_context_create(&ctx, &params), TLOB_OK, "%s", tlob_last_error()->message);
+    ctx->device.sm = 90;
+    ctx->has_fused_code = true;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        const char *obstacle = shapes[i].obstacle;
+        block.shape = shapes[i].shape;
+        block.plan = TLOB_PLAN_DEFAULT;
+        cr_assert_eq(tlob_block_explain(ctx, &block, &choice), TLOB_OK);
+        cr_assert(choice.plan == TLOB_PLAN_COMPOSED &&
+                      strstr(choice.reason, obstacle ? obstacle : "no fused kernels of its own"),
+                  "shape %zu: %s", i, choice.reason);
+        block.plan = TLOB_PLAN_FUSED;
+        cr_assert_eq(tlob_block_explain(ctx, &block, &choice), obstacle ? TLOB_ERR_UNSUPPORTED : TLOB_OK);
+        cr_assert(!obstacle || strstr(tlob_last_error()->message, obstacle), "shape %zu: %s", i,
+                  tlob_last_error()->message);
+    }
+    tlob_context_destroy(&ctx);
 }

@@ -65,8 +65,8 @@ TLOB_API tlob_status tlob_head_loss(tlob_head *head, tlob_stream *stream, const 
 TLOB_API tlob_status tlob_head_train(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
                                      const uint8_t *labels, int64_t samples, float *dweights, float *dy);
 
-/** The result of the last tlob_head_loss or tlob_head_train; ARGUMENT before the first. Blocking. Errors: ARGUMENT,
- *  CLOSED, CUDA. */
+/** The result of the last tlob_head_loss or tlob_head_train, or of the last launch of a graph with one: the sums
+ *  divided by the samples of the last call. ARGUMENT before the first. Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
 TLOB_API tlob_status tlob_head_result(tlob_head *head, tlob_stream *stream, tlob_loss *loss);
 
 /** Whether `count` labels in host memory are all 0, 1 or 2. Errors: TLOB_ERR_LABEL names index and value. */

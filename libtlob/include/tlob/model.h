@@ -41,8 +41,8 @@ TLOB_API int64_t tlob_model_weight_count(const tlob_block_shape *shape);
  * works in floats whatever the compute mode; else calls of the parts. x: [d_in, samples*seq]; labels: `samples` bytes;
  * both in the memory of the context. 1 <= samples <= max_samples. Asynchronous: read the figures with tlob_model_result.
  * May be captured after a step with as many samples on the same stream, and gives the same bits then: see
- * <tlob/graph.h>. Errors: as tlob_gemm_run. After one of CUDA the optimizer may have counted a step that was not made:
- * put its state back.
+ * <tlob/graph.h>, and tlob_model_result for the figures. Errors: as tlob_gemm_run. After one of CUDA the optimizer may
+ * have counted a step that was not made: put its state back.
  */
 TLOB_API tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
                                      int64_t samples);
@@ -69,7 +69,12 @@ typedef struct tlob_model_figures {
     int64_t correct; /**< samples classified right */
 } tlob_model_figures;
 
-/** Blocking. Errors: ARGUMENT, CLOSED, CUDA. */
+/**
+ * Of the last step or evaluation, or of the last launch of a graph with one. Sums are divided by the samples of the
+ * last call, captured or not, and not by those of the launched graph: loss by those of a step or an evaluation,
+ * mean_max by those of a prediction too. Launch only graphs of as many samples before asking. Blocking. Errors:
+ * ARGUMENT, CLOSED, CUDA.
+ */
 TLOB_API tlob_status tlob_model_result(tlob_model *model, tlob_stream *stream, tlob_model_figures *figures);
 
 /** Copies the flat parameters to host memory, `count` floats = tlob_model_weight_count. Blocking. */
