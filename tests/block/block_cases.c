@@ -416,9 +416,9 @@ void train(lab *l, int steps, float *losses, float *weights) {
     free(labels);
 }
 
-void case_model(lab *l) {
+static void try_model(lab *l, const tlob_block_shape *shape) {
     tlob_model_params params = tlob_model_params_default();
-    params.shape = small_shape(TLOB_AXIS_TIME);
+    params.shape = *shape;
     params.max_samples = 9;
     const tlob_block_shape *s = &params.shape;
     const int64_t samples = 5, x_count = s->d_in * s->seq * samples, count = tlob_model_weight_count(s);
@@ -473,6 +473,13 @@ void case_model(lab *l) {
     free(z);
 }
 
+/* A shape of either axis; the default one is fused where there are fused kernels. */
+void case_model(lab *l) {
+    const tlob_block_shape shapes[] = {small_shape(TLOB_AXIS_TIME), tlob_block_shape_default()};
+    for (int i = 0; i < 2; i++)
+        try_model(l, &shapes[i]);
+}
+
 /* `steps` steps on batches that go round, from batch `first` on. */
 static void numbered_steps(lab *l, tlob_model *model, const float *x, const uint8_t *labels, int64_t batch_floats,
                            int64_t batch, int first, int steps) {
@@ -480,10 +487,10 @@ static void numbered_steps(lab *l, tlob_model *model, const float *x, const uint
         LAB_OK(tlob_model_step(model, l->stream, x + i % 4 * batch_floats, labels + i % 4 * batch, batch));
 }
 
-void case_resume(lab *l) {
+static void try_resume(lab *l, const tlob_block_shape *shape) {
     enum { BATCH = 6, STOP = 11, STEPS = 25 };
     tlob_model_params params = tlob_model_params_default();
-    params.shape = small_shape(TLOB_AXIS_TIME);
+    params.shape = *shape;
     params.adam.lr = 1e-2f;
     params.max_samples = BATCH;
     const int64_t floats = params.shape.d_in * params.shape.seq * BATCH;
@@ -523,4 +530,10 @@ void case_resume(lab *l) {
     free(w2);
     free(moments);
     free(moments2);
+}
+
+void case_resume(lab *l) {
+    const tlob_block_shape shapes[] = {small_shape(TLOB_AXIS_TIME), tlob_block_shape_default()};
+    for (int i = 0; i < 2; i++)
+        try_resume(l, &shapes[i]);
 }

@@ -14,9 +14,11 @@ void case_reference(lab *l, const char *name);
  *  compute mode. */
 void case_fused(lab *l, double bar);
 
-/** A model of a shape that shares kernels learns as the oracle's does; twice with the same bits. `l` has fused
- *  kernels. */
+/** Models of both axes learn as the oracle's do; twice with the same bits. `l` has fused kernels. */
 void case_fused_model(lab *l);
+
+/** Four million samples. */
+void case_fused_many(lab *l, double bar);
 
 /** dW and dX alone and together, of the composed plan: the same bits. */
 void case_alone(lab *l);

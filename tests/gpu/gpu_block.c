@@ -75,6 +75,16 @@ Test(gpu_block, fused_follows_the_oracle_in_tf32) {
     lab_close(&gpu);
 }
 
+Test(gpu_block, fused_with_millions_of_samples) {
+    NEED_GPU();
+    OPEN_FUSED(TLOB_COMPUTE_FP32);
+    case_fused_many(&gpu, 1e-5);
+    lab_close(&gpu);
+    OPEN_FUSED(TLOB_COMPUTE_TF32);
+    case_fused_many(&gpu, 4e-3);
+    lab_close(&gpu);
+}
+
 Test(gpu_block, one_gradient_alone) {
     NEED_GPU();
     FOR_EACH_POLICY(&gpu) {
@@ -239,4 +249,61 @@ Test(gpu_block, a_captured_training_step) {
         lab_same_bits("weights", weights[0], weights[1], WEIGHTS);
         free(x);
     }
+}
+
+enum { SYNCED, ENQUEUED, AS_GRAPH, WAYS };
+enum { BATCHES = 5, ROUNDS = 10, ALL_WEIGHTS = 3 * 16 * 32 + 16 * 16 + 51 };
+
+/* Steps on batches of one chunk and of many, in turn. */
+static void step_in_turn(tlob_model *model, const float *x, const uint8_t *labels, bool sync) {
+    static const int64_t batches[BATCHES] = {65, 20011, 64, 257, 4000};
+    for (int i = 0; i < BATCHES; i++) {
+        OK(tlob_model_step(model, gpu.stream, x + 32 * i, labels + i, batches[i]));
+        if (sync)
+            OK(tlob_stream_sync(gpu.stream));
+    }
+}
+
+/* Kernels that start while others end read nothing too early: steps that wait for each other have the same bits. */
+Test(gpu_block, steps_that_overlap_have_the_bits_of_steps_that_do_not) {
+    enum { MOST = 20011 + BATCHES };
+    static float weights[WAYS][ALL_WEIGHTS], moments[WAYS][2 * ALL_WEIGHTS];
+    static uint8_t labels[MOST];
+    NEED_GPU();
+    OPEN_FUSED(TLOB_COMPUTE_TF32);
+    float *x = lab_random(32 * MOST, 1.5f, 5);
+    for (int i = 0; i < MOST; i++)
+        labels[i] = (uint8_t)(i * 7 % 11 % 3);
+    array ax = lab_array(&gpu, x, 32 * MOST, 0);
+    const uint8_t *label_at = lab_bytes(&gpu, labels, MOST);
+    tlob_model_params params = tlob_model_params_default();
+    params.max_samples = MOST;
+    params.adam.lr = 1e-2f;
+    for (int way = 0; way < WAYS; way++) {
+        tlob_model *model;
+        cudaGraphExec_t exec = NULL;
+        int64_t steps;
+        OK(tlob_model_create(gpu.stream, &params, &model));
+        if (way == AS_GRAPH) {
+            begin_capture_on(&gpu);
+            step_in_turn(model, ax.at, label_at, false);
+            exec = end_capture();
+        }
+        for (int round = 0; round < ROUNDS; round++)
+            if (way == AS_GRAPH)
+                CUDA_OK(cudaGraphLaunch(exec, tlob_stream_cuda(gpu.stream)));
+            else
+                step_in_turn(model, ax.at, label_at, way == SYNCED);
+        OK(tlob_model_get_weights(model, gpu.stream, weights[way], ALL_WEIGHTS));
+        OK(tlob_model_get_optimizer(model, gpu.stream, moments[way], 2 * ALL_WEIGHTS, &steps));
+        cr_assert_eq(steps, ROUNDS * BATCHES);
+        if (exec)
+            CUDA_OK(cudaGraphExecDestroy(exec));
+        tlob_model_destroy(&model);
+        lab_same_bits("weights", weights[way], weights[SYNCED], ALL_WEIGHTS);
+        lab_same_bits("moments", moments[way], moments[SYNCED], 2 * ALL_WEIGHTS);
+    }
+    cr_assert(isfinite(weights[SYNCED][0]) && weights[SYNCED][0] != 0.0f);
+    free(x);
+    lab_close(&gpu);
 }
