@@ -26,8 +26,8 @@ typedef struct tlob_handle_pool {
 #define TLOB_HANDLE_POOL_INIT {PTHREAD_MUTEX_INITIALIZER, NULL}
 
 /**
- * A handle for `device_context`: an idle one, bound to whatever stream and workspace it was last used with, or a new one,
- * which `create` makes. Errors: those of `create`; OUT_OF_MEMORY, in the name of `backend`.
+ * A handle for `device_context`: an idle one, bound to whatever stream and workspace it was last used with, or a new
+ * one, which `create` makes. Errors: those of `create`; OUT_OF_MEMORY, in the name of `backend`.
  */
 tlob_status tlob_handle_take(tlob_handle_pool *pool, unsigned long long device_context, const char *backend,
                              tlob_status (*create)(void **vendor), tlob_handle **handle);

@@ -17,8 +17,8 @@ extern const struct argp cli_block_argp;
 // Nothing is given yet.
 cli_block_options cli_block_begin(void);
 
-// Prints the plan of the block, the reason, and what keeps it from being fused. Without a GPU that of one that the fused
-// kernels are for. Gives the program's exit status.
+// Prints the plan of the block, the reason, and what keeps it from being fused. Without a GPU that of one that the
+// fused kernels are for. Gives the program's exit status.
 int cli_explain_block(const cli_block_options *block, const cli_context_options *context, bool json);
 
 #endif

@@ -129,8 +129,9 @@ static void add_block(void *user, const tlob_table_block *entry) {
         char words[640];
         cli_table_block_words(entry, words, sizeof words);
         if (m->options->prefer == CLI_PREFER_NONE)
-            m->status = cli_error("%s contradicts a table before it: %s, and %s; say which is right with --prefer first "
-                                  "or last", entry->source, words, tlob_block_plan_name(before->plan));
+            m->status = cli_error(
+                "%s contradicts a table before it: %s, and %s; say which is right with --prefer first or last",
+                entry->source, words, tlob_block_plan_name(before->plan));
         if (m->options->prefer != CLI_PREFER_LAST)
             return;
     }

@@ -459,12 +459,12 @@ static void describe_machine(const tlob_context *ctx, char *text, size_t size) {
 
 // All that the state after a step depends on. Options come before what follows from them, for the first that differs is
 // the one that is named.
-static bool describe_run(const trainer *t, const tlob_context *ctx, cli_meta *run) {
+static bool describe_run(const trainer *t, const tlob_context *ctx, int64_t capacity, cli_meta *run) {
     const train_options *options = t->options;
     cli_model_file file = model_file(t, 0, NULL);
     tlob_settings settings;
     char policy[64], machine[CLI_META_TEXT];
-    const tlob_block_params block = {.shape = block_shape(t), .max_samples = 1};
+    const tlob_block_params block = {.shape = block_shape(t), .max_samples = capacity};
     tlob_block_choice plan;
     if (tlob_context_settings(ctx, &settings) || tlob_block_explain(ctx, &block, &plan)) {
         cli_tlob_error(NULL);
@@ -573,7 +573,7 @@ static int train_in(tlob_context *ctx, const train_options *options, const lob_d
         cli_tlob_error("making the model");
     else if (cli_checkpoint_init(&t.state, weight_count(&t), options->keep == KEEP_BEST) &&
              cli_feed_init(&t.feed, t.stream, data, capacity) &&
-             ((!options->checkpoint && !options->resume) || describe_run(&t, ctx, &run)) &&
+             ((!options->checkpoint && !options->resume) || describe_run(&t, ctx, capacity, &run)) &&
              (!options->resume || resume(&t)))
         status = train(&t);
     cli_feed_finish(&t.feed);

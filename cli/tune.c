@@ -299,8 +299,8 @@ int cli_tune(int argc, char **argv) {
     tlob_table *table = NULL;
     tlob_context *ctx = NULL;
     int status = CLI_FAILED;
-    if (check_files(&options) && (options.blocks || read_problems(&options, &problems)) && open_table(&options, &table) &&
-        (ctx = open_context(&options)))
+    if (check_files(&options) && (options.blocks || read_problems(&options, &problems)) &&
+        open_table(&options, &table) && (ctx = open_context(&options)))
         status = run_on(&options, ctx, &problems, &table);
     tlob_context_destroy(&ctx);
     tlob_table_destroy(&table);

@@ -281,8 +281,8 @@ bool tune_blocks_run(const tune_lab *lab, const char *filter, tlob_table *table,
         for (size_t n = 0; n < 2 * sizeof numbers / sizeof *numbers && good && !summary->interrupted; n++) {
             arena a = {.lab = lab,
                        .params = {.shape = s, .max_samples = numbers[n / 2], .inference = n % 2 == 0}};
-            snprintf(a.name, sizeof a.name, "block/%" PRId64 "x%" PRId64 "x%" PRId64 "/n%" PRId64 "/%s", s.d_in, s.d_out,
-                     s.head_dim, a.params.max_samples, a.params.inference ? "inference" : "training");
+            snprintf(a.name, sizeof a.name, "block/%" PRId64 "x%" PRId64 "x%" PRId64 "/n%" PRId64 "/%s", s.d_in,
+                     s.d_out, s.head_dim, a.params.max_samples, a.params.inference ? "inference" : "training");
             if (filter && fnmatch(filter, a.name, 0))
                 continue;
             found++;

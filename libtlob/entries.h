@@ -1,6 +1,6 @@
 /**
- * Files of entries, {"format": ..., "version": 1, "entries": [...]}: what those of algorithms and of methods share. A kind
- * may have a second array, which stands in a file where it is not empty.
+ * Files of entries, {"format": ..., "version": 1, "entries": [...]}: what those of algorithms and of methods share. A
+ * kind may have a second array, which stands in a file where it is not empty.
  */
 #ifndef TLOB_ENTRIES_H
 #define TLOB_ENTRIES_H
@@ -16,7 +16,7 @@ typedef struct tlob_entries_kind {
     const char *second; /**< name of the second array, or NULL */
 } tlob_entries_kind;
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 /** Why an entry is rejected. */
 typedef struct tlob_fault {
@@ -43,13 +43,13 @@ bool tlob_take_integer(const cJSON *item, int64_t *value, tlob_fault *why);
 bool tlob_take_fields(const cJSON *object, tlob_algorithm_field *fields, int most, int *count, tlob_fault *why);
 
 /**
- * The arrays in an object that has been read: entries[0], and where the kind has a second one entries[1], NULL where the
- * file has none. kind->json.status for a file of another kind.
+ * The arrays in an object that has been read: entries[0], and where the kind has a second one entries[1], NULL where
+ * the file has none. kind->json.status for a file of another kind.
  */
 tlob_status tlob_entries_of(const tlob_entries_kind *kind, const char *path, const cJSON *object,
                             const cJSON *entries[2]);
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 /** A file of entries while it is written. */
 typedef struct tlob_entries_writer {

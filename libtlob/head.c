@@ -42,9 +42,9 @@ tlob_status tlob_head_init_weights(tlob_stream *stream, int64_t features, uint64
 
 static tlob_status create_scratch(tlob_head *head, const char *where) {
     tlob_context *ctx = head->ctx;
-    const int64_t losses = tlob_chunk_count_most(head->max_samples, TLOB_XENT_UNIT, TLOB_XENT_MOST) * (TLOB_CLASSES + 2);
-    const int64_t rows = tlob_head_weight_count(head->features) + 2;
-    const int64_t chunks = tlob_chunk_count_most(head->max_samples, TLOB_HEAD_UNIT, TLOB_HEAD_MOST);
+    const int64_t most = head->max_samples, rows = tlob_head_weight_count(head->features) + 2;
+    const int64_t losses = tlob_chunk_count_most(most, TLOB_XENT_UNIT, TLOB_XENT_MOST) * (TLOB_CLASSES + 2);
+    const int64_t chunks = tlob_chunk_count_most(most, TLOB_HEAD_UNIT, TLOB_HEAD_MOST);
     tlob_status status = tlob_create_floats(ctx, TLOB_CLASSES, head->max_samples, where, &head->dlogits);
     if (status == TLOB_OK)
         status = tlob_create_floats(ctx, rows > losses / chunks ? rows : losses / chunks + 1, chunks, where,

@@ -171,7 +171,7 @@ static tlob_status step_composed(tlob_model *model, tlob_stream *stream, const f
     return status;
 }
 
-/* A step of four kernels: the block's passes, the head with its loss, and the optimizer, which adds up the gradients. */
+/* A step of four kernels: the block's passes, the head with its loss, and the optimizer, which adds gradients up. */
 static tlob_status step_fused(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
                               int64_t samples) {
     float *weights = tlob_floats(model->weights), *y = tlob_floats(model->y), *dy = tlob_floats(model->dy);

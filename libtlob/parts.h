@@ -101,7 +101,7 @@ tlob_status tlob_head_train_chunked(tlob_head *head, tlob_stream *stream, const 
 tlob_status tlob_head_logits(tlob_head *head, tlob_stream *stream, const float *weights, const float *y,
                              int64_t samples, float *logits);
 
-/** Where loss and hits, summed, are to go; and that they are those of so many samples now, which tlob_head_result needs. */
+/** Where loss and hits, summed, are to go; and that they are those of so many samples now, as tlob_head_result needs. */
 float *tlob_head_figures(const tlob_head *head);
 void tlob_head_set_samples(tlob_head *head, int64_t samples);
 

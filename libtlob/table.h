@@ -1,4 +1,4 @@
-/** What the files of a table share: table.c and table_blocks.c keep and find entries, table_file.c reads and writes them. */
+/** What the files of tables share: table.c and table_blocks.c keep and find entries, table_file.c reads and writes. */
 #ifndef TLOB_LIBTLOB_TABLE_H
 #define TLOB_LIBTLOB_TABLE_H
 
@@ -35,7 +35,7 @@ struct tlob_table {
 /** What messages call a table: its file, or "a table of the program". */
 const char *tlob_table_name(const tlob_table *table);
 
-/* --- origins (table.c) ---------------------------------------------------------------------------------------------- */
+/* --- origins (table.c) -------------------------------------------------------------------------------------------- */
 
 /** Whether an origin is sound. */
 bool tlob_table_check_origin(const tlob_table_origin *origin, tlob_fault *why);
@@ -49,7 +49,7 @@ int tlob_table_compare_origins(const tlob_table_origin *a, const tlob_table_orig
 /** In words, that an origin is not this device. */
 void tlob_table_tell_device(const tlob_table_origin *origin, const tlob_device_info *device, char *text, size_t size);
 
-/* --- products (table.c) --------------------------------------------------------------------------------------------- */
+/* --- products (table.c) ------------------------------------------------------------------------------------------- */
 
 /** Whether an entry can be kept: method, problem and origin are sound. Looks at the problem as it is put. */
 bool tlob_table_check(const tlob_table_entry *entry, tlob_fault *why);
@@ -69,7 +69,7 @@ bool tlob_table_foreign(const tlob_table_entry *entry, const tlob_device_info *d
 /** Puts what was appended in order. */
 void tlob_table_sort(tlob_table *table);
 
-/* --- blocks (table_blocks.c) ---------------------------------------------------------------------------------------- */
+/* --- blocks (table_blocks.c) -------------------------------------------------------------------------------------- */
 
 /** Whether an entry can be kept. */
 bool tlob_table_check_block(const tlob_table_block *entry, tlob_fault *why);

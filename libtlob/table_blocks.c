@@ -6,7 +6,7 @@
 #include "libtlob/kernels/block_fused.h"
 #include "libtlob/table.h"
 
-/* --- blocks and where they were measured ------------------------------------------------------------------------------ */
+/* --- blocks and where they were measured -------------------------------------------------------------------------- */
 
 void tlob_table_block_words(const tlob_block_params *params, tlob_compute compute, char *text, size_t size) {
     const tlob_block_shape *s = &params->shape;
@@ -71,7 +71,7 @@ bool tlob_table_foreign_block(const tlob_table_block *entry, const tlob_device_i
     return true;
 }
 
-/* --- what an entry must be --------------------------------------------------------------------------------------------- */
+/* --- what an entry must be ---------------------------------------------------------------------------------------- */
 
 /* What is wrong with a shape is no failure of the caller's: his last error stays. */
 static bool check_shape(const tlob_block_shape *shape, tlob_fault *why) {
@@ -98,7 +98,7 @@ bool tlob_table_check_block(const tlob_table_block *entry, tlob_fault *why) {
     return tlob_table_check_origin(&entry->origin, why);
 }
 
-/* --- keeping them ------------------------------------------------------------------------------------------------------ */
+/* --- keeping them ------------------------------------------------------------------------------------------------- */
 
 static tlob_table_block *make_record(const tlob_table_block *entry) {
     const char *source = entry->source ? entry->source : "", *rejected = entry->rejected ? entry->rejected : "";
@@ -161,12 +161,12 @@ void tlob_table_free_blocks(tlob_table *table) {
     free_records(&table->rejected_blocks);
 }
 
-/* --- the public face --------------------------------------------------------------------------------------------------- */
+/* --- the public face ---------------------------------------------------------------------------------------------- */
 
 static tlob_table_block **find_same(const tlob_table *table, const tlob_table_block *entry) {
     const size_t rank = rank_of(&table->blocks, entry);
-    tlob_table_block **at = table->blocks.list + rank;
-    return rank < table->blocks.count && !compare_entries(*at, entry) ? at : NULL;
+    bool same = rank < table->blocks.count && !compare_entries(table->blocks.list[rank], entry);
+    return same ? &table->blocks.list[rank] : NULL;
 }
 
 tlob_status tlob_table_put_block(tlob_table *table, const tlob_table_block *entry) {

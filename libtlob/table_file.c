@@ -177,7 +177,7 @@ static bool take_entry(const cJSON *object, tlob_table_entry *entry, tlob_fault 
            tlob_table_check(entry, why);
 }
 
-/* --- the members of a block ---------------------------------------------------------------------------------------- */
+/* --- the members of a block --------------------------------------------------------------------------------------- */
 
 enum { D_IN, D_OUT, HEAD_DIM, SEQ, SAMPLES, AXIS, INFERENCE, BLOCK_COMPUTE, BLOCK_MEMBERS };
 static const char *const block_names[BLOCK_MEMBERS] = {"d_in", "d_out", "head_dim", "seq", "samples", "axis",
@@ -225,7 +225,7 @@ static bool take_block(const cJSON *object, tlob_table_block *entry, tlob_fault 
            tlob_table_check_block(entry, why);
 }
 
-/* --- whole entries --------------------------------------------------------------------------------------------------- */
+/* --- whole entries ------------------------------------------------------------------------------------------------ */
 
 static void count_rejected(tlob_table_report *report, const char *what, int number, const tlob_fault *why) {
     if (!report->rejected++)

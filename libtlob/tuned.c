@@ -6,7 +6,7 @@
 
 #include "libtlob/table.h"
 
-/* --- a context's table --------------------------------------------------------------------------------------------- */
+/* --- a context's table -------------------------------------------------------------------------------------------- */
 
 /* What of the table does not count here, so that nobody takes its silence for agreement. */
 static void warn_of_others(const tlob_context *ctx, const tlob_table *table, int64_t foreign) {
@@ -30,7 +30,8 @@ static void tell_of_blocks(const tlob_context *ctx, const tlob_table *table) {
     const tlob_device_info *device = tlob_context_device_info(ctx);
     const int64_t all = tlob_table_count_blocks(table, NULL), here = tlob_table_count_blocks(table, device);
     if (all)
-        tlob_log(ctx, TLOB_LOG_INFO, "policy tuned: %s: %" PRId64 " of %" PRId64 " blocks are for '%s' and its libraries",
+        tlob_log(ctx, TLOB_LOG_INFO,
+                 "policy tuned: %s: %" PRId64 " of %" PRId64 " blocks are for '%s' and its libraries",
                  tlob_table_name(table), here, all, device->name);
     if (table->rejected_blocks.count)
         tlob_log(ctx, TLOB_LOG_WARN, "policy tuned: %zu blocks are rejected, the first: %s: %s",
@@ -76,7 +77,7 @@ void tlob_tuned_close(tlob_context *ctx) {
     ctx->refusals = NULL;
 }
 
-/* --- decisions ------------------------------------------------------------------------------------------------------ */
+/* --- decisions ---------------------------------------------------------------------------------------------------- */
 
 static const char *source_of(const tlob_table_entry *entry) {
     return *entry->source ? entry->source : "an entry of the table";

@@ -39,7 +39,8 @@ static tlob_status open_lane(tlob_lane **lane, const tlob_lane_params *params) {
         return tlob_backend_fail(TLOB_ERR_OUT_OF_MEMORY, TLOB_CUBLASLT_NAME, "open", 0, NULL, NULL,
                                  "no host memory for a lane");
     made->params = *params;
-    tlob_status status = tlob_handle_take(&pool, params->device_context, TLOB_CUBLASLT_NAME, create_handle, &made->kept);
+    tlob_status status =
+        tlob_handle_take(&pool, params->device_context, TLOB_CUBLASLT_NAME, create_handle, &made->kept);
     if (status != TLOB_OK) {
         close_lane(made);
         return status;

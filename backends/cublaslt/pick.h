@@ -16,7 +16,7 @@ tlob_status tlob_pick_init(tlob_pick *pick, const tlob_algorithm_field *fields, 
 /** The lane's pick of the same configuration, or NULL. */
 const tlob_pick *tlob_pick_find(const tlob_lane *lane, const tlob_pick *pick);
 
-/** Sets the algorithm of a plan without one to that of its key's pick. Errors: UNSUPPORTED, with plan->refusal; BACKEND. */
+/** Sets the algorithm of a plan to that of its key's pick. Errors: UNSUPPORTED, with plan->refusal; BACKEND. */
 tlob_status tlob_pick_apply(tlob_lane *lane, tlob_plan *plan, const tlob_gemm *gemm);
 
 /** UNSUPPORTED, recorded: why a configuration cannot be used. */

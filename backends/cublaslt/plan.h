@@ -14,7 +14,7 @@ typedef struct tlob_plan {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c; /**< `c` serves D as well */
     cublasLtMatmulAlgo_t algo;
-    const char *refusal;    /**< why the pick cannot be used for this product: kept, so that nobody asks again; or NULL */
+    const char *refusal;    /**< NULL, or why the pick cannot be used: kept, so that nobody asks again */
     size_t workspace_bytes; /**< what the algorithm uses of the lane's workspace */
     const void *bias;       /**< the pointer that `desc` holds: the bias, or bgrad, which goes by the same name */
     const void *aux;        /**< likewise */

@@ -20,8 +20,8 @@ static inline __device__ int lane_of_sum() {
 }
 
 /**
- * To lane 0: sum i of `of`; 0 where there is none, and to other lanes. Lanes walk through the chunks in order and meet in a tree of fixed
- * shape. All threads of the block come here.
+ * To lane 0: sum i of `of`; 0 where there is none, and to other lanes. Lanes walk through the chunks in order and meet
+ * in a tree of fixed shape. All threads of the block come here.
  */
 static inline __device__ float sum_over_chunks(const tlob_chunked &of, int64_t i) {
     __shared__ float sums[TLOB_SUM_LANES][TLOB_SUM_WIDTH];

@@ -376,8 +376,8 @@ Test(cli, explain_tells_the_plan_of_a_block) {
              "H200\", \"sm\": 90, \"multiprocessors\": 132, \"library\": \"l\"}}]}' > t.json");
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         const run_result *r = run_good(NO_GPU "$T explain --block %s", blocks[i].arguments);
-        cr_expect(strstr(r->out, blocks[i].expected), "%s: '%s' is not in:\n%s", blocks[i].arguments, blocks[i].expected,
-                  r->out);
+        cr_expect(strstr(r->out, blocks[i].expected), "%s: '%s' is not in:\n%s", blocks[i].arguments,
+                  blocks[i].expected, r->out);
     }
     expect_failure(run(NO_GPU "$T explain --block --block-plan fused --d-in 31"), 1,
                    "plan fused (the context's choice): the fused kernels need d_in", "explain");

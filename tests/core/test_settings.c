@@ -120,7 +120,8 @@ Test(settings, block_plan_is_by_shape_unless_asked_for) {
     cr_assert(strstr(tlob_last_error()->message, "plan composed already"), "%s", tlob_last_error()->message);
     params.block_plan = TLOB_PLAN_DEFAULT; /* and the environment's does not count */
     cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_OK);
-    cr_assert(s.block_plan == TLOB_PLAN_DEFAULT && s.block_decide == decide_nothing && s.block_plan_origin == TLOB_ORIGIN_ARGUMENT);
+    cr_assert(s.block_plan == TLOB_PLAN_DEFAULT && s.block_decide == decide_nothing);
+    cr_assert_eq(s.block_plan_origin, TLOB_ORIGIN_ARGUMENT);
     params.block_decide = NULL;
     params.block_plan = (tlob_block_plan)3;
     cr_assert_eq(tlob_settings_resolve(&params, &s), TLOB_ERR_ARGUMENT);

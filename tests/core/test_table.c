@@ -373,7 +373,7 @@ Test(table, an_empty_table_is_a_file_too) {
     tlob_table_destroy(&table);
 }
 
-/* --- files that are wrong ------------------------------------------------------------------------------------------ */
+/* --- files that are wrong ----------------------------------------------------------------------------------------- */
 
 #define FILE_OF(entries) "{\"format\": \"tlob-table\", \"version\": 1, \"entries\": [" entries "]}\n"
 #define SIZES            "\"m\": 3, \"n\": 5, \"k\": 7, \"lda\": 3, \"ldb\": 7, \"ldc\": 3"
@@ -631,7 +631,7 @@ Test(table, there_is_a_limit_to_entries, .timeout = 60) {
     free(text);
 }
 
-/* --- writing aside ------------------------------------------------------------------------------------------------- */
+/* --- writing aside ------------------------------------------------------------------------------------------------ */
 
 static mode_t permissions_of(const char *file) {
     struct stat info;
@@ -661,7 +661,7 @@ Test(table, a_file_is_replaced_whole_with_its_permissions_and_links) {
     tlob_table_destroy(&table);
 }
 
-/* --- arguments ------------------------------------------------------------------------------------------------------ */
+/* --- arguments ---------------------------------------------------------------------------------------------------- */
 
 static void expect_refused(tlob_table_entry entry, const char *words) {
     tlob_table *table = make_table();
@@ -722,7 +722,7 @@ Test(table, arguments_are_checked) {
     tlob_table_destroy(&table);
 }
 
-/* --- blocks --------------------------------------------------------------------------------------------------------- */
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 static tlob_table_block block_of(int64_t samples, tlob_block_plan plan) {
     return (tlob_table_block){.shape = tlob_block_shape_default(), .samples = samples, .compute = TLOB_COMPUTE_TF32,
@@ -836,10 +836,12 @@ Test(table, a_block_counts_on_its_device_with_its_libraries) {
     tlob_table_destroy(&table);
 }
 
-#define BLOCK       "{\"d_in\": 32, \"d_out\": 16, \"head_dim\": 4, \"seq\": 1, \"samples\": 9, \"axis\": \"feature\", " \
-                    "\"inference\": false, \"compute\": \"fp32\"}"
+#define BLOCK                                                                                                          \
+    "{\"d_in\": 32, \"d_out\": 16, \"head_dim\": 4, \"seq\": 1, \"samples\": 9, \"axis\": \"feature\", \"inference\": false"  \
+    ", \"compute\": \"fp32\"}"
 #define AS(block, plan, origin) "{\"block\": " block ", \"plan\": " plan ", \"origin\": " origin "}"
-#define BLOCKS_OF(blocks) "{\"format\": \"tlob-table\", \"version\": 1, \"entries\": [" GOOD "], \"blocks\": [" blocks "]}"
+#define BLOCKS_OF(blocks)                                                                                              \
+    "{\"format\": \"tlob-table\", \"version\": 1, \"entries\": [" GOOD "], \"blocks\": [" blocks "]}"
 #define OTHER       "{\"device\": \"e\", \"sm\": 90, \"multiprocessors\": 2, \"library\": \"l\"}"
 
 Test(table, a_block_that_is_wrong_is_rejected_alone) {
@@ -871,14 +873,14 @@ Test(table, a_block_that_is_wrong_is_rejected_alone) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         tlob_table_report report;
         listed seen = {0};
-        snprintf(text, sizeof(text), BLOCKS_OF(AS(BLOCK, "\"fused\"", OTHER) ", %s, " AS(BLOCK, "\"fused\"", ORIGIN) ", "
-                 AS(BLOCK, "\"fused\"", ORIGIN)), rows[i].entry);
+        snprintf(text, sizeof(text),
+                 BLOCKS_OF(AS(BLOCK, "\"fused\"", OTHER) ", %s, " AS(BLOCK, "\"fused\"", ORIGIN) ", " AS(BLOCK, "\"fused\"", ORIGIN)), rows[i].entry);
         const tlob_error before = *tlob_last_error();
         tlob_table *table = parse(text, &report);
         cr_expect_eq(memcmp(&before, tlob_last_error(), sizeof(before)), 0, "row %zu: it is no failure", i);
         cr_expect(report.accepted == 4 && report.rejected == 1, "row %zu: %s", i, report.reason);
-        cr_expect(!strncmp(report.reason, "block 2: ", 9) && strstr(report.reason, rows[i].words), "row %zu: no '%s' in: %s",
-                  i, rows[i].words, report.reason);
+        cr_expect(!strncmp(report.reason, "block 2: ", 9) && strstr(report.reason, rows[i].words),
+                  "row %zu: no '%s' in: %s", i, rows[i].words, report.reason);
         tlob_table_list_blocks(table, look_at_block, &seen);
         cr_expect(seen.count == 3 && seen.rejected == 1 && strstr(seen.reason, rows[i].words));
         cr_expect_str_eq(seen.source, "t.json, block 2");

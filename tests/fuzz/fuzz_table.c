@@ -1,7 +1,7 @@
 /*
- * libFuzzer target for tables: whatever text it is fed is taken or refused; each entry that is kept, for a product or for
- * a block, is valid and found, each that is not has a reason, and what is kept is the same after it was put into another
- * table.
+ * libFuzzer target for tables: whatever text it is fed is taken or refused; each entry that is kept, for a product or
+ * for a block, is valid and found, each that is not has a reason, and what is kept is the same after it was put into
+ * another table.
  *
  *     clang -g -O1 -D_GNU_SOURCE -I. -Ilibtlob/include -I/usr/include/cjson -DTLOB_VERSION='"fuzz"' \
  *         -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_table.c libtlob/[a-z]*[a-z].c ... -lcjson -lm

@@ -48,7 +48,7 @@ TLOB_API tlob_status tlob_adam_step(tlob_adam *adam, tlob_stream *stream, float 
  */
 TLOB_API tlob_status tlob_adam_set_lr(tlob_adam *adam, tlob_stream *stream, float lr);
 
-/** The most steps that a state can be set to: as far as a double counts, in which the oracle takes beta1^t and beta2^t. */
+/** The most steps that a state can be set to: as far as a double counts, in which the oracle takes powers. */
 #define TLOB_ADAM_STEPS_MAX ((int64_t)1 << 53)
 
 /**

@@ -136,8 +136,8 @@ typedef struct tlob_backend_ops {
      * and keeps that as long as the lane. `*pick` is written on success alone; equal configurations give the same one,
      * and whoever asks again gets it without a query. UNSUPPORTED, with the reason, where a field is unknown, missing,
      * given twice or out of range, the library's check refuses the configuration, or the lane asks for determinism and
-     * the order of its sums is not fixed; NOT_WARM for a new one in a capture. A refusal should be kept as well: a product
-     * whose table has such an entry asks again, and must get the same answer in a capture.
+     * the order of its sums is not fixed; NOT_WARM for a new one in a capture. A refusal should be kept as well: a
+     * product whose table has such an entry asks again, and must get the same answer in a capture.
      */
     tlob_status (*adopt)(tlob_lane *lane, const tlob_gemm *gemm, const tlob_gemm_operands *x,
                          const tlob_algorithm_field *fields, int count, const tlob_pick **pick);

@@ -46,10 +46,10 @@ struct tlob_block_params;
 
 /**
  * The embedder's policy for blocks: returns the plan of one made from `params`, and may set `*reason` (a string that
- * outlives the call, such as a literal). It must be a pure function of shape, max_samples and inference of `params`, and
- * of `user`; params->plan is DEFAULT. Anything but COMPOSED and FUSED makes the block fail with TLOB_ERR_POLICY, and FUSED
- * where the fused kernels do not cover it with TLOB_ERR_UNSUPPORTED. Called on the thread that creates or explains the
- * block, for each block.
+ * outlives the call, such as a literal). It must be a pure function of shape, max_samples and inference of `params`,
+ * and of `user`; params->plan is DEFAULT. Anything but COMPOSED and FUSED makes the block fail with TLOB_ERR_POLICY,
+ * and FUSED where the fused kernels do not cover it with TLOB_ERR_UNSUPPORTED. Called on the thread that creates or
+ * explains the block, for each block.
  */
 typedef tlob_block_plan (*tlob_block_plan_fn)(void *user, const struct tlob_block_params *params, const char **reason);
 
@@ -132,8 +132,8 @@ typedef struct tlob_context_params {
                                     backend whose caps do not promise that is then unsupported */
     tlob_block_plan block_plan; /**< how blocks that do not say so themselves are computed; with fused, one that it does
                                     not cover is an error, and gets no other plan */
-    tlob_block_plan_fn block_decide; /**< decides on those blocks instead, before environment and file; NULL: none. With a
-                                    block_plan an error */
+    tlob_block_plan_fn block_decide; /**< decides on those blocks instead, before environment and file; NULL: none.
+                                    With a block_plan an error */
     void *block_user;          /**< handed to `block_decide`; must outlive the context */
     tlob_trace_fn trace;       /**< NULL: no callback */
     void *trace_user;          /**< handed to `trace` */

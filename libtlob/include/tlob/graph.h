@@ -51,8 +51,8 @@ TLOB_API tlob_status tlob_graph_begin(tlob_stream *stream);
 /**
  * Ends the capture and makes a graph of it. Whatever is returned but ARGUMENT, the capture is over and the stream can
  * be used as before it; a capture that CUDA has found invalid, because of what was called meanwhile, gives CUDA's error
- * here. On another thread than began it, CUDA refuses to end a capture: that is CUDA, and it goes on, to be ended on the
- * thread that began it.
+ * here. On another thread than began it, CUDA refuses to end a capture: that is CUDA, and it goes on, to be ended on
+ * the thread that began it.
  *
  * Ownership: free with tlob_graph_destroy. Errors: ARGUMENT where tlob_graph_begin has not begun a capture, or graph is
  * NULL; CLOSED, UNSUPPORTED on a host context, OUT_OF_MEMORY, CUDA.

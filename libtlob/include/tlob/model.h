@@ -38,11 +38,11 @@ TLOB_API int64_t tlob_model_weight_count(const tlob_block_shape *shape);
 
 /**
  * One training step: forward, loss, backward, Adam. With a fused block four kernels of libtlob's own, of which the head
- * works in floats whatever the compute mode; else calls of the parts. x: [d_in, samples*seq]; labels: `samples` bytes; both in the memory
- * of the context. 1 <= samples <= max_samples. Asynchronous: read the figures with tlob_model_result. May be captured
- * after a step with as many samples on the same stream, and gives the same bits then: see <tlob/graph.h>, and
- * tlob_model_result for the figures.
- * Errors: as tlob_gemm_run. After one of CUDA the optimizer may have counted a step that was not made: put its state back.
+ * works in floats whatever the compute mode; else calls of the parts. x: [d_in, samples*seq]; labels: `samples` bytes;
+ * both in the memory of the context. 1 <= samples <= max_samples. Asynchronous: read the figures with tlob_model_result.
+ * May be captured after a step with as many samples on the same stream, and gives the same bits then: see
+ * <tlob/graph.h>, and tlob_model_result for the figures. Errors: as tlob_gemm_run. After one of CUDA the optimizer may
+ * have counted a step that was not made: put its state back.
  */
 TLOB_API tlob_status tlob_model_step(tlob_model *model, tlob_stream *stream, const float *x, const uint8_t *labels,
                                      int64_t samples);

@@ -1,6 +1,6 @@
 /**
- * Tables: for problems that were measured on a device, the methods that were best there, and for blocks the plans. Policy
- * `tuned` reads them.
+ * Tables: for problems that were measured on a device, the methods that were best there, and for blocks the plans.
+ * Policy `tuned` reads them.
  */
 #ifndef TLOB_TABLE_H
 #define TLOB_TABLE_H
@@ -60,9 +60,9 @@ typedef struct tlob_table_report {
  * So it is with the entries for blocks, which may be missing.
  * `report` may be NULL; it is all 0 where no entry was looked at.
  *
- * Ownership: free with tlob_table_destroy. Errors: ARGUMENT; OUT_OF_MEMORY; FILE, with line and column where the file is
- * no JSON, is none of this kind, of a later version, has more than 65536 entries of a kind or is larger than 64 MiB. `*table` is
- * NULL after a failure. Thread-safe.
+ * Ownership: free with tlob_table_destroy. Errors: ARGUMENT; OUT_OF_MEMORY; FILE, with line and column where the file
+ * is no JSON, is none of this kind, of a later version, has more than 65536 entries of a kind or is larger than 64 MiB.
+ * `*table` is NULL after a failure. Thread-safe.
  */
 TLOB_API tlob_status tlob_table_read(const char *path, tlob_table **table, tlob_table_report *report);
 
@@ -114,7 +114,7 @@ TLOB_API void tlob_table_miss(const tlob_table *table, const tlob_gemm *gemm, co
 /** How many entries tlob_table_find could give for `device`, or for any (NULL); 0 for NULL. Likewise. */
 TLOB_API int64_t tlob_table_count(const tlob_table *table, const tlob_device_info *device);
 
-/* --- blocks ---------------------------------------------------------------------------------------------------------- */
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 /** An entry for a block: which plan was best for it. Pointers belong to the table. */
 typedef struct tlob_table_block {
@@ -129,15 +129,15 @@ typedef struct tlob_table_block {
 } tlob_table_block;
 
 /**
- * What the times of blocks depend on besides the device: "libtlob 0.1.0, cuBLAS 13.1.0, cuBLASLt 13.1.0", as far as this
- * build has them. At most `size` bytes. Thread-safe.
+ * What the times of blocks depend on besides the device: "libtlob 0.1.0, cuBLAS 13.1.0, cuBLASLt 13.1.0", as far as
+ * this build has them. At most `size` bytes. Thread-safe.
  */
 TLOB_API void tlob_table_block_library(char *text, size_t size);
 
 /**
- * Adds an entry for a block, or replaces that for the same block, device and library. `source` and `rejected` are ignored;
- * the rest is copied. Errors: ARGUMENT where shape, samples, compute mode, plan (DEFAULT, or fused for a shape without
- * fused kernels) or origin are not valid; OUT_OF_MEMORY.
+ * Adds an entry for a block, or replaces that for the same block, device and library. `source` and `rejected` are
+ * ignored; the rest is copied. Errors: ARGUMENT where shape, samples, compute mode, plan (DEFAULT, or fused for a shape
+ * without fused kernels) or origin are not valid; OUT_OF_MEMORY.
  */
 TLOB_API tlob_status tlob_table_put_block(tlob_table *table, const tlob_table_block *entry);
 
@@ -149,9 +149,9 @@ TLOB_API tlob_status tlob_table_list_blocks(const tlob_table *table, tlob_table_
 
 /**
  * The entry for a block made from `params` in a context of mode `compute`, on a device, or NULL; params->plan does not
- * count. With device NULL the first one in order, whatever it is for. Else name, sm and multiprocessors must be those of
- * `device`, and the library what tlob_table_block_library tells in this process. Allocates nothing; valid until the table
- * changes. Thread-safe while nobody changes the table.
+ * count. With device NULL the first one in order, whatever it is for. Else name, sm and multiprocessors must be those
+ * of `device`, and the library what tlob_table_block_library tells in this process. Allocates nothing; valid until the
+ * table changes. Thread-safe while nobody changes the table.
  */
 TLOB_API const tlob_table_block *tlob_table_find_block(const tlob_table *table, const tlob_block_params *params,
                                                        tlob_compute compute, const tlob_device_info *device);
