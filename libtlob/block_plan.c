@@ -54,8 +54,7 @@ static const char *find_obstacle(const place *p, const tlob_block_shape *shape) 
         return "the fused kernels need more than 200 KiB of shared memory, which GPUs of compute capability 9.0 to 11 "
                "have";
     if (p->device && !p->has_fused_code) /* older code would not wait for the kernel before, which it overlaps with */
-        return "this build has no code of compute capability 9.0 for the device, or the driver is older than CUDA "
-               "12.3, and the fused kernels need both";
+        return "this build has no code of compute capability 9.0 for the device, or its driver is older than CUDA 12.3";
     return tlob_block_fused_obstacle(shape);
 }
 
@@ -94,8 +93,8 @@ static tlob_status decide_callback(const tlob_settings *settings, const tlob_blo
     return take(plan, "the callback's", choice);
 }
 
-/* Whether fused is a plan that libtlob takes by itself: the shapes of TLOB_BLOCK_FUSED_SHAPES, where the device has room
- * and code for them. */
+/* Whether fused is a plan that libtlob takes by itself: the shapes of TLOB_BLOCK_FUSED_SHAPES, where the device has
+ * room and code for them. */
 static bool is_fused_by_shape(const tlob_block_shape *shape, const tlob_block_choice *choice) {
     return tlob_block_fused_listed(shape) && !*choice->obstacle;
 }
@@ -125,7 +124,7 @@ static tlob_status decide_tuned(const place *p, const tlob_block_params *params,
                  *found->source ? found->source : "an entry of the table", found->origin.device, found->origin.library);
         return TLOB_OK;
     }
-    if (!found && !is_fused_by_shape(&params->shape, choice)) { /* there is one plan, and so there is nothing to miss */
+    if (!found && !is_fused_by_shape(&params->shape, choice)) { /* one plan, and nothing to miss */
         decide_by_shape(&params->shape, NULL, choice);
         return TLOB_OK;
     }

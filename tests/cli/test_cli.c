@@ -380,7 +380,7 @@ Test(cli, explain_tells_the_plan_of_a_block) {
                   blocks[i].expected, r->out);
     }
     expect_failure(run(NO_GPU "$T explain --block --block-plan fused --d-in 31"), 1,
-                   "plan fused (the context's choice): the (d_in", "explain");
+                   "plan fused (the context's choice): the fused kernels need d_in", "explain");
     expect_failure(run(NO_GPU "TLOB_BLOCK_PLAN=fused $T explain --block --device host"), 1,
                    "(TLOB_BLOCK_PLAN's choice): the host has no fused kernels", "explain");
     expect_failure(run(NO_GPU "$T explain --block --policy tuned:strict --table t.json --samples 2"), 1,

@@ -860,8 +860,8 @@ Test(table, a_block_that_is_wrong_is_rejected_alone) {
     AS("{\"d_in\": " in ", \"d_out\": 16, \"head_dim\": 4, \"seq\": 1, \"samples\": " samples ", \"axis\": \"" axis    \
        "\", \"inference\": " inference ", \"compute\": \"" compute "\"}", "\"fused\"", ORIGIN)
         {WITH("0", "9", "feature", "true", "fp32"), "the block is not valid: "},
-        {WITH("31", "9", "feature", "true", "fp32"), "the block cannot be fused: the (d_in, d_out, head_dim)"},
-        {WITH("32", "9", "time", "true", "fp32"), "cannot be fused: there are fused kernels for the FEATURE axis"},
+        {WITH("31", "9", "feature", "true", "fp32"), "the block cannot be fused: the fused kernels need d_in"},
+        {WITH("136", "9", "time", "true", "fp32"), "d_in and d_out that are multiples of 8, and at most 128"},
         {WITH("32", "0", "feature", "true", "fp32"), "samples is 0, must be at least 1"},
         {WITH("32", "1.5", "feature", "true", "fp32"), "\"samples\" is not a whole number"},
         {WITH("32", "9", "both", "true", "fp32"), "\"axis\" is 'both'"},

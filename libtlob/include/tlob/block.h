@@ -69,8 +69,8 @@ typedef struct tlob_block_params {
 TLOB_API tlob_block_params tlob_block_params_default(void);
 
 /**
- * The shapes that have fused kernels of their own, on the FEATURE axis with seq 1, by an index from 0 on; false past the
- * last, and for a negative one, and then `*shape` stays as it is. Thread-safe.
+ * The shapes that have fused kernels of their own, on the FEATURE axis with seq 1, by an index from 0 on; false past
+ * the last, and for a negative one, and then `*shape` stays as it is. Thread-safe.
  */
 TLOB_API bool tlob_block_fused_shape(int index, tlob_block_shape *shape);
 
@@ -85,10 +85,10 @@ typedef struct tlob_block_choice {
 /**
  * Which plan a block made from `params` gets in `ctx`, and why: what params->plan names; else what the context's
  * block_decide returns, or its block_plan names; else, where the context's policy is `tuned`, what the table has for a
- * block of this shape with max_samples samples, for inference or not, in the context's compute mode; else fused where the
- * shape has fused kernels of its own, and they can run in this context, and composed where not. docs/fused.md says what
- * the fused kernels cover. A block that would be composed needs no entry; else no entry, or one that is refused, is a
- * miss: the choice by shape, or with `tuned:strict` an error. Launches nothing.
+ * block of this shape with max_samples samples, for inference or not, in the context's compute mode; else fused where
+ * the shape has fused kernels of its own, and they can run in this context, and composed where not. docs/fused.md says
+ * what the fused kernels cover. A block that would be composed needs no entry; else no entry, or one that is refused,
+ * is a miss: the choice by shape, or with `tuned:strict` an error. Launches nothing.
  *
  * Thread-safe if block_decide is. Errors: ARGUMENT, CLOSED; UNSUPPORTED, with the obstacle, where fused is named or
  * decided on and does not cover it; POLICY where block_decide returns no plan, or a strict table has none.
@@ -135,8 +135,9 @@ TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, 
  * The gradients of a scalar loss, given dy = dLoss/dY [d_out, N], for the samples of the last forward with the same
  * weights and x. Nothing on the device may write the weights between the two passes: those at the same address may be
  * read as soon as the forward pass has ended, before what was enqueued behind it has. dweights: flat as the weights,
- * overwritten; dx: [d_in, N], overwritten. Either is NULL where it is not wanted, and then the other has the same bits as
- * with both. No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and device.
+ * overwritten; dx: [d_in, N], overwritten. Either is NULL where it is not wanted, and then the other has the same bits
+ * as with both. No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and
+ * device.
  *
  *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
  *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim),
