@@ -17,6 +17,9 @@ void case_fused(lab *l, double bar);
 /** Models of both axes learn as the oracle's do; twice with the same bits. `l` has fused kernels. */
 void case_fused_model(lab *l);
 
+/** Few samples of few shapes, and two training steps: the same bits with one gradient wanted or both. */
+void case_fused_in_short(lab *l);
+
 /** Four million samples. */
 void case_fused_many(lab *l, double bar);
 

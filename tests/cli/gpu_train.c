@@ -89,17 +89,23 @@ Test(gpu_train, a_step_as_a_graph_has_the_bits_of_its_calls) {
     run_end();
 }
 
-// The products of every step are in the trace of a run without graphs, and those of its first two steps in one with.
+// Lines of the trace of a training run.
+static int count_traced(int steps, const char *options) {
+    const run_result *r = run_good("rm -f trace && TLOB_TRACE=trace $T train --message d_message.csv --orderbook d_orderbook.csv "
+                                   "--train-share 1 --out m --steps %d %s && echo lines $(wc -l <trace)",
+                                   steps, options);
+    return (int)run_figure(r->out, "lines");
+}
+
+// The products of every step are in the trace of a run without graphs, and those of its first two steps in one with. A
+// fused block has none.
 Test(gpu_train, a_trace_shows_what_a_graph_hides) {
     int lines[2][2];
     for (int captured = 0; captured < 2; captured++)
         for (int i = 0; i < 2; i++)
-            lines[captured][i] = (int)run_figure(
-                run_good("rm -f trace && TLOB_TRACE=trace $T train --message d_message.csv --orderbook d_orderbook.csv "
-                         "--train-share 1 --out m --steps %d %s && echo lines $(wc -l <trace)",
-                         i ? 40 : 2, captured ? "" : "--no-graph")
-                    ->out,
-                "lines");
+            lines[captured][i] =
+                count_traced(i ? 40 : 2, captured ? "--block-plan composed" : "--block-plan composed --no-graph");
+    cr_expect_eq(count_traced(3, "--block-plan fused --no-graph"), 0);
     cr_expect(lines[0][0] > 0 && lines[0][1] == 20 * lines[0][0], "%d and %d", lines[0][0], lines[0][1]);
     cr_expect(lines[1][0] == lines[0][0] && lines[1][1] == lines[1][0], "%d and %d", lines[1][0], lines[1][1]);
     run_end();

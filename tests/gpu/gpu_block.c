@@ -75,6 +75,14 @@ Test(gpu_block, fused_follows_the_oracle_in_tf32) {
     lab_close(&gpu);
 }
 
+/* What racecheck is run on, which takes a hundred times as long. */
+Test(gpu_block, fused_in_short) {
+    NEED_GPU();
+    OPEN_FUSED(TLOB_COMPUTE_TF32);
+    case_fused_in_short(&gpu);
+    lab_close(&gpu);
+}
+
 Test(gpu_block, fused_with_millions_of_samples) {
     NEED_GPU();
     OPEN_FUSED(TLOB_COMPUTE_FP32);
