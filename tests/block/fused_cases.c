@@ -133,6 +133,8 @@ void case_fused(lab *l, double bar) {
         {.d_in = 24, .d_out = 64, .head_dim = 4, .seq = 1, .axis = TLOB_AXIS_FEATURE},
         {.d_in = 64, .d_out = 128, .head_dim = 32, .seq = 1, .axis = TLOB_AXIS_FEATURE},
         {.d_in = 32, .d_out = 16, .head_dim = 4, .seq = 8, .axis = TLOB_AXIS_TIME},
+        {.d_in = 16, .d_out = 24, .head_dim = 4, .seq = 9, .axis = TLOB_AXIS_TIME}, /* 27 columns of a tile of 32 */
+        {.d_in = 8, .d_out = 8, .head_dim = 4, .seq = 127, .axis = TLOB_AXIS_TIME},
         {.d_in = 16, .d_out = 24, .head_dim = 8, .seq = 1, .axis = TLOB_AXIS_TIME},
         {.d_in = 40, .d_out = 48, .head_dim = 16, .seq = 33, .axis = TLOB_AXIS_TIME},
         {.d_in = 24, .d_out = 32, .head_dim = 32, .seq = 17, .axis = TLOB_AXIS_TIME},

@@ -124,8 +124,8 @@ TLOB_API void tlob_block_destroy(tlob_block **block);
  * K, V and O in the block for the backward pass; the fused one does not, and its backward pass forms them anew from x.
  *
  * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, samples from 0 to
- * max_samples. All in the memory of the stream's context; x and y may be NULL where samples is 0. Asynchronous.
- * NaN and infinities in a sample of x reach Y of that sample alone; docs/fused.md says where infinities are NaN.
+ * max_samples. All in the memory of the stream's context; x and y may be NULL where samples is 0; y must not overlap what
+ * is read. Asynchronous. NaN and infinities in a sample of x reach Y of that sample alone; docs/fused.md says where infinities are NaN.
  * Errors: as tlob_gemm_run, and ARGUMENT for another context's stream.
  */
 TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
@@ -135,9 +135,9 @@ TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, 
  * The gradients of a scalar loss, given dy = dLoss/dY [d_out, N], for the samples of the last forward with the same
  * weights and x. Nothing on the device may write the weights between the two passes: those at the same address may be
  * read as soon as the forward pass has ended, before what was enqueued behind it has. dweights: flat as the weights,
- * overwritten; dx: [d_in, N], overwritten. Either is NULL where it is not wanted, and then the other has the same bits
- * as with both. No atomics and a fixed order of summation: the same inputs give the same bits on the same backend and
- * device.
+ * overwritten; dx: [d_in, N], overwritten; neither may overlap what is read. Either is NULL where it is not wanted, and
+ * then the other has the same bits as with both. No atomics and a fixed order of summation: the same inputs give the same
+ * bits on the same backend and device.
  *
  *     dO = W_O^T dY, dW_O = dY O^T, dP = dO v^T, dS = P * (dP - rowsum(dP * P)), dv = P^T dO,
  *     dq = dS k / sqrt(head_dim), dk = dS^T q / sqrt(head_dim),
