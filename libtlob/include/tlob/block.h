@@ -125,7 +125,8 @@ TLOB_API void tlob_block_destroy(tlob_block **block);
  *
  * weights: flat, see tlob_block_weight_count; x: [d_in, N]; y: [d_out, N]; N = samples * seq, samples from 0 to
  * max_samples. All in the memory of the stream's context; x and y may be NULL where samples is 0; y must not overlap what
- * is read. Asynchronous. NaN and infinities in a sample of x reach Y of that sample alone; docs/fused.md says where infinities are NaN.
+ * is read. Asynchronous. NaN and infinities in a sample of x reach Y of that sample alone; docs/fused.md says where
+ * infinities are NaN.
  * Errors: as tlob_gemm_run, and ARGUMENT for another context's stream.
  */
 TLOB_API tlob_status tlob_block_forward(tlob_block *block, tlob_stream *stream, const float *weights, const float *x,
