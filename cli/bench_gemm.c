@@ -250,6 +250,15 @@ static void find_best(lineup *l, const double *least) {
             l->column[BEST] = i;
 }
 
+static bool has_same_methods(const tune_session *session, const tune_session *again, const lineup *l) {
+    for (int i = 0; i < l->count; i++)
+        if (l->set[i] >= tune_session_count(again) || *tune_session_method(again, l->set[i])->why ||
+            !tlob_method_equal(&tune_session_method(again, l->set[i])->method,
+                               &tune_session_method(session, l->set[i])->method))
+            return cli_error("bench gemm: a second measurement has other methods, or one of them is wrong there"), false;
+    return true;
+}
+
 // Where operands lie in memory makes a difference of some per cent for some methods. What seems behind is measured once
 // more with others beside the first, and the least of both counts, for all. The order of methods is the same there.
 static bool measure_again(sweep *s, const tune_session *session, const tlob_method *standard, lineup *l, double *least,
@@ -261,11 +270,13 @@ static bool measure_again(sweep *s, const tune_session *session, const tlob_meth
     bool good =
         tune_session_open(&s->lab, tune_session_gemm(session), standard,
                           &tune_session_method(session, l->set[l->column[TUNED]])->method, &again) &&
-        time_lineup(s, again, l, least, samples);
+        has_same_methods(session, again, l) && time_lineup(s, again, l, least, samples);
     if (good)
         find_best(l, least);
-    else if (tune_session_lacks_memory(again))
-        good = true; // then one measurement decides
+    if (tune_session_lacks_memory(again)) {
+        cli_error("bench gemm: no memory to measure it once more: one measurement decides");
+        good = true;
+    }
     tune_session_close(&again);
     return good;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct tune_options {
@@ -15,6 +16,7 @@ typedef struct tune_options {
     const char *problems; // "builtin", "trace:FILE" or "list:FILE"
     const char *filter, *output, *merge_into, *measurements;
     bool cold, blocks;
+    struct stat read; // of the file of --merge-into, before it was read; 0 where there was none
     double band; // percent
     int repeat;
 } tune_options;
@@ -38,7 +40,7 @@ static const struct argp_option own_options[] = {
      "TLOB_TRACE wrote) or list:FILE (one a line, in the words of `tlob explain')",
      2},
     {"blocks", KEY_BLOCKS, NULL, 0,
-     "Instead of products attention blocks: the plans composed and fused of every shape that has both, for several "
+     "Instead of products attention blocks: the plans composed and fused of every shape with fused kernels of its own, for several "
      "numbers of samples, in the mode of --compute",
      2},
     {"filter", KEY_FILTER, "GLOB", 0, "Only problems with such names, such as 'block/*'", 2},
@@ -179,9 +181,9 @@ static bool check_files(const tune_options *options) {
 
 // An empty table, or the one that entries are added to: what it could not hand on is no part of it. One that is there
 // and cannot be read is no reason to begin anew.
-static bool open_table(const tune_options *options, tlob_table **table) {
+static bool open_table(tune_options *options, tlob_table **table) {
     tlob_table_report report = {0};
-    bool there = options->merge_into && (access(options->merge_into, F_OK) == 0 || errno != ENOENT);
+    bool there = options->merge_into && (stat(options->merge_into, &options->read) == 0 || errno != ENOENT);
     if (there ? tlob_table_read(options->merge_into, table, &report) : tlob_table_create(table)) {
         cli_tlob_error(NULL);
         return false;
@@ -214,10 +216,29 @@ static void print_summary(const tune_options *options, const tune_summary *summa
     print_mean(" with m and n below 128", summary->log_ratio_small, summary->ratios_small);
 }
 
+// Whether the file that is merged into is still what was read.
+static bool is_as_read(const tune_options *options) {
+    const struct stat *then = &options->read;
+    struct stat now;
+    if (stat(options->merge_into, &now))
+        return !then->st_ino;
+    return now.st_ino == then->st_ino && now.st_size == then->st_size && now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
+           now.st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+}
+
+// What somebody else has put into the table meanwhile is not lost: then the result goes into a file beside it.
 static bool write_table(const tune_options *options, const tlob_table *table) {
     const char *path = options->output ? options->output : options->merge_into;
+    char beside[4096];
+    bool good = true;
+    if (options->merge_into && !is_as_read(options)) {
+        snprintf(beside, sizeof beside, "%.4000s.new", path);
+        cli_error("%s has been changed meanwhile: the result is %s; put them together with tlob table merge", path, beside);
+        path = beside;
+        good = false;
+    }
     if (!path || !tlob_table_write(table, path))
-        return true;
+        return good;
     cli_tlob_error(NULL);
     return false;
 }
@@ -232,7 +253,7 @@ static int tune(const tune_options *options, const tune_lab *lab, const cli_prob
     const tune_job job = {lab, problems, table, records ? io_atomic_stream(records) : NULL};
     if (!tune_run(&job, &summary)) {
         io_atomic_abort(&records);
-        if (summary.done && (options->output || options->merge_into) && write_table(options, *table))
+        if ((summary.done || summary.removed) && (options->output || options->merge_into) && write_table(options, *table))
             cli_error("it ended early: the table has the %d problems before", summary.done);
         return CLI_FAILED;
     }
@@ -253,9 +274,11 @@ static int tune_plans(const tune_options *options, const tune_lab *lab, tlob_tab
     if (good)
         printf("%d blocks, %d of them with a plan that is wrong%s\n", summary.done + summary.unsolved, summary.unsolved,
                summary.interrupted ? "; interrupted" : "");
-    if ((good || summary.done) && !write_table(options, table))
+    if ((good || summary.done || summary.unsolved) && !write_table(options, table))
         return CLI_FAILED;
-    return !good || summary.unsolved ? CLI_FAILED : summary.interrupted ? CLI_INTERRUPTED : CLI_OK;
+    if (!good)
+        cli_error("it ended early: the table has the %d blocks before", summary.done + summary.unsolved);
+    return !good ? CLI_FAILED : summary.interrupted ? CLI_INTERRUPTED : summary.unsolved ? CLI_FAILED : CLI_OK;
 }
 
 // The policy that times are held against: what --policy says, else the default, whatever the environment says.

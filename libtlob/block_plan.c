@@ -137,8 +137,8 @@ static tlob_status decide_tuned(const place *p, const tlob_block_params *params,
     if (policy->strict) {
         tlob_table_block_words(params, p->settings->compute, words, sizeof(words));
         return tlob_fail(TLOB_ERR_POLICY, "policy tuned:strict",
-                         "%s, on a block %s: %s; measure it with tlob tune --blocks, or use `tuned`, which leaves such "
-                         "blocks to the choice by shape", tlob_table_name(policy->table), words, why);
+                         "%s, on a block %s: %s; measure it (tlob tune --blocks does so for some numbers of samples), or "
+                         "use `tuned`, which leaves such blocks to the choice by shape", tlob_table_name(policy->table), words, why);
     }
     decide_by_shape(&params->shape, why, choice);
     return TLOB_OK;

@@ -150,7 +150,7 @@ static void log_settings(const tlob_context *ctx) {
              tlob_origin_name(ctx->settings.policy_origin), tlob_compute_name(ctx->settings.compute),
              tlob_origin_name(ctx->settings.compute_origin), ctx->settings.workspace_bytes >> 20,
              tlob_origin_name(ctx->settings.workspace_origin), ctx->settings.deterministic ? "on" : "off",
-             tlob_origin_name(ctx->settings.deterministic_origin), 
+             tlob_origin_name(ctx->settings.deterministic_origin),
              ctx->settings.block_decide ? "callback" : tlob_block_plan_name(ctx->settings.block_plan),
              tlob_origin_name(ctx->settings.block_plan_origin));
 }

@@ -824,6 +824,19 @@ Test(tune, a_table_is_merged_into_another) {
     run_good("test -L round"); // what is there, and cannot be read, is not replaced
 }
 
+Test(tune, what_others_have_put_into_a_table_meanwhile_is_not_lost) {
+    run_good("printf '5 5 5\n400 400 400\n' > slow && echo '9 9 9' > other && rm -f t t.new && "
+             "$T tune --device host --problems list:other --repeat 1 --merge-into t");
+    const run_result *r =
+        run("$T tune --device host --problems list:slow --repeat 3 --merge-into t > told 2> warned & tune=$!; "
+            "until grep -q '^list/1' told; do sleep 0.01; done; echo '7 7 7' > third && "
+            "$T tune --device host --problems list:third --repeat 1 --merge-into t; wait $tune; echo status $?; cat warned");
+    cr_expect(strstr(r->out, "status 1\n") && strstr(r->out, "t has been changed meanwhile: the result is t.new"), "%s",
+              r->out);
+    cr_expect_str_eq(run_good("grep -c origin t")->out, "2\n");
+    cr_expect_str_eq(run_good("grep -c origin t.new")->out, "3\n");
+}
+
 Test(tune, a_problem_that_does_not_fit_is_told_of_and_left_out) {
     run_good("printf '9 9 9\\n3000000 3000000 3000000\\n8 8 8\\n' > list && echo '9 9 9' > one");
     run_good("$T tune --device host --problems list:one --repeat 1 --output t");
