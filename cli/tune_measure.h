@@ -46,7 +46,7 @@ typedef struct tune_method {
 typedef struct tune_session tune_session;
 
 // Makes operands for `gemm`, whose compute mode is resolved, lists and checks the methods, and runs the pre-pass.
-// `standard` comes first in the order; `incumbent` is what a table has, or NULL: it is tried in any case. False after
+// `standard` comes first in the order; `incumbent` is what a table has, or NULL: tried, slow or not. False after
 // printing why, or where lab->interrupted is set; tune_session_close is due in both cases. The lab must outlive the
 // session.
 bool tune_session_open(const tune_lab *lab, const tlob_gemm *gemm, const tlob_method *standard,
