@@ -168,9 +168,9 @@ static bool is_finite(const arena *a, tlob_block_plan plan, const float *y) {
     return true;
 }
 
-// False after printing why nothing more can be measured; *right: whether both plans are. All of Y is looked at, and what
-// the oracle has time for is held against it; the rest of one plan against that of the other.
-static bool check_forward(const arena *a, bool *right) {
+// False after printing why nothing more can be measured; right[i]: whether plans[i] is. All of Y is looked at, and what the
+// oracle has time for is held against it; the rest of one plan against that of the other.
+static bool check_forward(const arena *a, bool right[2]) {
     const tlob_block_shape *s = &a->params.shape;
     const int64_t samples = a->params.max_samples < CHECKED ? a->params.max_samples : CHECKED;
     const int64_t count = s->d_out * s->seq * samples;
@@ -179,9 +179,9 @@ static bool check_forward(const arena *a, bool *right) {
     float *want = malloc((size_t)count * sizeof *want);
     bool good = weights && x && y[0] && y[1] && want && expect(a, weights, x, samples, want);
     for (int i = 0; good && i < 2; i++)
-        *right = is_finite(a, plans[i], y[i]) && is_near(a, plans[i], "Y", distance(y[i], want, count)) && *right;
-    if (good)
-        *right = is_near(a, TLOB_PLAN_FUSED, "all of Y, by composed's,", distance(y[1], y[0], a->floats[Y])) && *right;
+        right[i] = is_finite(a, plans[i], y[i]) && is_near(a, plans[i], "Y", distance(y[i], want, count));
+    if (good && right[0] && right[1])
+        right[1] = is_near(a, TLOB_PLAN_FUSED, "all of Y, by composed's,", distance(y[1], y[0], a->floats[Y]));
     free(want);
     free(y[1]);
     free(y[0]);
@@ -190,11 +190,13 @@ static bool check_forward(const arena *a, bool *right) {
     return good;
 }
 
-static bool check_backward(const arena *a, bool *right) {
+// Composed is right by its Y: its gradients are what those of fused are held against.
+static bool check_backward(const arena *a, bool right[2]) {
     float *dw[2] = {download(a, DW, a->floats[DW]), download(a, DW + 1, a->floats[DW])};
     bool good = dw[0] && dw[1];
     if (good)
-        *right = is_near(a, TLOB_PLAN_FUSED, "the gradient of W, by composed's,", distance(dw[1], dw[0], a->floats[DW])) && *right;
+        right[1] = is_near(a, TLOB_PLAN_FUSED, "the gradient of W, by composed's,",
+                           distance(dw[1], dw[0], a->floats[DW])) && right[1];
     free(dw[1]);
     free(dw[0]);
     return good;
@@ -234,12 +236,8 @@ static bool put_entry(const arena *a, tlob_block_plan plan, tlob_table *table) {
     tlob_table_block entry = {.shape = a->params.shape, .samples = a->params.max_samples,
                               .inference = a->params.inference, .plan = plan};
     tlob_settings settings;
-    tlob_device_info device;
-    if (!tune_device(ctx, &device))
+    if (!tune_origin(ctx, &entry.origin))
         return false;
-    memcpy(entry.origin.device, device.name, sizeof entry.origin.device);
-    entry.origin.sm = device.sm;
-    entry.origin.multiprocessors = device.multiprocessors;
     tlob_table_block_library(entry.origin.library, sizeof entry.origin.library);
     if (!tlob_context_settings(ctx, &settings)) {
         entry.compute = settings.compute;
@@ -250,11 +248,14 @@ static bool put_entry(const arena *a, tlob_block_plan plan, tlob_table *table) {
 }
 
 static bool compete(arena *a, tlob_table *table, tune_blocks_summary *summary) {
-    bool right = true;
-    if (!make_arrays(a) || !make_blocks(a) || !check_forward(a, &right) ||
-        (!a->params.inference && !check_backward(a, &right)))
+    bool right[2] = {true, true};
+    if (!make_arrays(a) || !make_blocks(a) || !check_forward(a, right))
         return false;
-    if (!right) { // what a table has been told before must not stay if it is fused
+    if (!right[0]) // products are wrong, and nothing that would be measured of them counts
+        return !cli_error("%s: the tuning of blocks ends here, and what the table has of this one stays", a->name);
+    if (!a->params.inference && !check_backward(a, right))
+        return false;
+    if (!right[1]) { // what a table has been told before must not stay if it is fused
         cli_error("%s: not timed; its entry is composed", a->name);
         summary->unsolved++;
         return put_entry(a, TLOB_PLAN_COMPOSED, table);

@@ -54,6 +54,16 @@ bool tune_device(const tlob_context *ctx, tlob_device_info *device) {
     return false;
 }
 
+bool tune_origin(const tlob_context *ctx, tlob_table_origin *origin) {
+    tlob_device_info device;
+    if (!tune_device(ctx, &device))
+        return false;
+    memcpy(origin->device, device.name, sizeof origin->device);
+    origin->sm = device.sm;
+    origin->multiprocessors = device.multiprocessors;
+    return true;
+}
+
 static void find_library(const tlob_context *ctx, const char *backend, char *text, size_t size) {
     tlob_backend_info info;
     *text = 0;
@@ -260,12 +270,8 @@ static bool put_entry(const tune_job *job, const tune_session *s, int chosen, co
     tlob_table_entry entry = {.gemm = tlob_table_problem(tune_session_gemm(s)),
                               .method = tune_session_method(s, chosen)->method};
     const tlob_context *ctx = tlob_stream_context(job->lab->stream);
-    tlob_device_info device;
-    if (!tune_device(ctx, &device))
+    if (!tune_origin(ctx, &entry.origin))
         return false;
-    memcpy(entry.origin.device, device.name, sizeof entry.origin.device);
-    entry.origin.sm = device.sm;
-    entry.origin.multiprocessors = device.multiprocessors;
     find_library(ctx, entry.method.backend, entry.origin.library, sizeof entry.origin.library);
     const tlob_table_entry *same = tlob_table_same(*job->table, &entry);
     if (before || same)

@@ -39,4 +39,7 @@ bool tune_standard(const tlob_stream *stream, const tlob_gemm *gemm, tlob_method
 // The hardware of a context: that of a table's entries, and of the look-up in one. False after printing why.
 bool tune_device(const tlob_context *ctx, tlob_device_info *device);
 
+// The same into the origin of an entry, whose library stays as it is.
+bool tune_origin(const tlob_context *ctx, tlob_table_origin *origin);
+
 #endif
