@@ -168,8 +168,8 @@ static bool is_finite(const arena *a, tlob_block_plan plan, const float *y) {
     return true;
 }
 
-// False after printing why nothing more can be measured; right[i]: whether plans[i] is. All of Y is looked at, and what the
-// oracle has time for is held against it; the rest of one plan against that of the other.
+// False after printing why nothing more can be measured; right[i]: whether plans[i] is. All of Y is looked at, and what
+// the oracle has time for is held against it; the rest of one plan against that of the other.
 static bool check_forward(const arena *a, bool right[2]) {
     const tlob_block_shape *s = &a->params.shape;
     const int64_t samples = a->params.max_samples < CHECKED ? a->params.max_samples : CHECKED;
